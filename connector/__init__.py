@@ -1,0 +1,1 @@
+"""PyTorch datasets and checkpoints on object storage, by URI."""

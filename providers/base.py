@@ -1,0 +1,553 @@
+"""The provider contract: the verbs, their edge cases stated once, checked once, retried once.
+
+A backend supplies the underscored methods, each of which sends one request and lets its
+client's exceptions out; this class checks arguments, retries, and settles unclear writes.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from abc import ABC, abstractmethod
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from providers.errors import (
+    LimitError,
+    NotFoundError,
+    PreconditionError,
+    ProviderError,
+    RangeError,
+    UnsupportedError,
+)
+from providers.options import Options, TransferOptions
+from providers.planning import plan_join
+from providers.retry import RetryPolicy
+from providers.values import ByteRange, ObjectInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from typing_extensions import Self
+
+    from providers.uploads import MultipartUpload
+    from providers.values import HttpRequest, Limits, ObjectURI
+
+__all__ = ["WRITE_ID", "Page", "Provider"]
+
+WRITE_ID = "connector-write-id"
+"""Metadata key of the random mark by which a lost answer to a write is settled."""
+
+_METADATA_KEY = re.compile(r"[a-z0-9][a-z0-9-]*")
+_METADATA_VALUE = re.compile(r"[ -~]*")
+
+T = TypeVar("T")
+Page = tuple[list[ObjectInfo], "str | None"]
+"""Entries of one page of a listing and the token of the next, None at the end."""
+
+
+class Provider(ABC):
+    """One bucket seen through one set of options; its methods take keys.
+
+    Thread-safe. Pickles its options, never a live client. Opens its client on first use,
+    and after a fork abandons what it inherited and opens its own.
+
+    Args:
+        bucket: name of the bucket; empty for ``file``.
+        options: of this scheme.
+        transfer: timeouts, sizes and the retry policy.
+    """
+
+    scheme: ClassVar[str]
+    options_type: ClassVar[type[Options]] = Options
+    delete_batch: ClassVar[int] = 1
+
+    def __init__(
+        self, bucket: str, options: Options | None = None, transfer: TransferOptions | None = None
+    ) -> None:
+        self.bucket = bucket
+        self.options = options if options is not None else self.options_type()
+        self.transfer = transfer if transfer is not None else TransferOptions()
+        self._policy = RetryPolicy(self.transfer.max_attempts, self.transfer.give_up_after_seconds)
+
+    @classmethod
+    def open(
+        cls, uri: ObjectURI, options: Options | None, transfer: TransferOptions | None
+    ) -> Self:
+        """Return the provider of a URI; ``file`` needs more than the bucket."""
+        return cls(uri.bucket, options, transfer)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.bucket, self.options, self.transfer)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.uri()!r})"
+
+    def uri(self, key: str = "") -> str:
+        """Return ``scheme://bucket/key``."""
+        return f"{self.scheme}://{self.bucket}/{key}"
+
+    @property
+    @abstractmethod
+    def limits(self) -> Limits:
+        """Facts about this service, this endpoint and these options together."""
+
+    # ---- The verbs -----------------------------------------------------------------------
+
+    def list_objects(
+        self,
+        prefix: str = "",
+        *,
+        start_after: str | None = None,
+        stop_before: str | None = None,
+        delimiter: str | None = None,
+    ) -> Iterator[ObjectInfo]:
+        """Yield objects lazily, in UTF-8 byte order of their keys.
+
+        Args:
+            prefix: raw string; ``a/b`` matches ``a/bc``.
+            start_after: entries up to and with this name are left out.
+            stop_before: entries from this name on are left out.
+            delimiter: keys that hold it after the prefix are grouped: their common prefix,
+                up to and with the delimiter, comes once, as ``ObjectInfo(is_prefix=True)``,
+                in its place. Both bounds then apply to the names that come out.
+
+        Raises:
+            NotFoundError: there is no such bucket (an empty one yields nothing).
+            AccessDeniedError: listing is not allowed; never an empty list.
+        """
+        last = start_after
+        for entry in self._entries(prefix, start_after, stop_before, delimiter):
+            if stop_before is not None and entry.key >= stop_before:
+                return
+            if last is None or entry.key > last:
+                last = entry.key
+                yield entry
+
+    def _entries(
+        self,
+        prefix: str,
+        start_after: str | None,
+        stop_before: str | None,
+        delimiter: str | None,
+    ) -> Iterator[ObjectInfo]:
+        pages = self._pages(prefix, start_after, stop_before, delimiter)
+        if self.limits.lists_in_order:
+            for page in pages:
+                yield from sorted(page, key=_by_key)
+        else:
+            yield from sorted(chain.from_iterable(pages), key=_by_key)
+
+    def _pages(
+        self,
+        prefix: str,
+        start_after: str | None,
+        stop_before: str | None,
+        delimiter: str | None,
+    ) -> Iterator[list[ObjectInfo]]:
+        token: str | None = None
+        while True:
+            current = token
+            entries, token = self.request(
+                "list",
+                prefix,
+                lambda current=current: self._list_page(  # type: ignore[misc]
+                    prefix, start_after, stop_before, delimiter, current
+                ),
+            )
+            yield entries
+            if token is None:
+                return
+
+    def head(self, key: str) -> ObjectInfo:
+        """Return what the service says of one object.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        self.check_key(key, "head")
+        return self.request("head", key, lambda: self._head(key))
+
+    def get(
+        self,
+        key: str,
+        byte_range: ByteRange | None = None,
+        *,
+        if_match: ObjectInfo | None = None,
+    ) -> bytes:
+        """Return the object's bytes, or those of a range; never fewer than there are.
+
+        Args:
+            key: the object.
+            byte_range: half-open; its end is clipped to the object.
+            if_match: pins the read to the version that this value describes.
+
+        Raises:
+            NotFoundError: there is no such object.
+            RangeError: the range starts at or past the end.
+            PreconditionError: the object is no longer the one of ``if_match``.
+        """
+        self.check_key(key, "get")
+        if if_match is not None and not isinstance(if_match, ObjectInfo):
+            raise TypeError(f"if_match takes an ObjectInfo, not {type(if_match).__name__}")
+        return self.request("get", key, lambda: self._get(key, byte_range, if_match))
+
+    def put(
+        self,
+        key: str,
+        data: Any,
+        *,
+        if_absent: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo:
+        """Write an object by one request: readers see the old one or the new one.
+
+        Args:
+            key: the object; an existing one is replaced.
+            data: any C-contiguous buffer, fully read when this returns.
+            if_absent: fail where there is one already.
+            metadata: keys of lower-case letters, digits and dashes; printable ASCII values.
+
+        Raises:
+            PreconditionError: ``if_absent`` and there is an object.
+            LimitError: too large for one put.
+            UnsupportedError: ``if_absent`` where ``limits.conditional_put`` is false.
+        """
+        view = self.buffer(data)
+        self._check_write(key, "put", if_absent, metadata)
+        if view.nbytes > self.limits.max_put_bytes:
+            raise self.limit_error(
+                "put", key, f"{view.nbytes} bytes exceed the {self.limits.max_put_bytes} of one "
+                "put; use start_multipart"
+            )  # fmt: skip
+        if not if_absent:
+            return self.request(
+                "put", key, lambda: self._put(key, view, if_absent=False, metadata=metadata or {})
+            )
+        marked, write_id = _mark(metadata)
+        return self.settle(
+            "put", key, lambda: self._put(key, view, if_absent=True, metadata=marked), write_id
+        )
+
+    def start_multipart(
+        self, key: str, *, if_absent: bool = False, metadata: Mapping[str, str] | None = None
+    ) -> MultipartUpload:
+        """Begin an upload in parts; the object appears when it is completed.
+
+        Args: as for ``put``.
+        """
+        self._check_write(key, "start_multipart", if_absent, metadata)
+        marked, write_id = _mark(metadata)
+        return self.request(
+            "start_multipart",
+            key,
+            lambda: self._start_multipart(key, write_id, if_absent=if_absent, metadata=marked),
+        )
+
+    def compose(
+        self,
+        sources: Sequence[str | ObjectInfo],
+        destination: str,
+        *,
+        if_absent: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo:
+        """Join objects of the bucket in order, on the server, atomically.
+
+        Args:
+            sources: keys, or ``ObjectInfo`` values, which are then pinned; at least one.
+                Empty objects are left out.
+            destination: may be among the sources.
+            if_absent: as for ``put``.
+            metadata: as for ``put``.
+
+        Raises:
+            ValueError: there is no source.
+            NotFoundError: a source is missing.
+            PreconditionError: a pinned source changed.
+            LimitError: more than ``limits.max_sources``, or a source the service cannot
+                join; ``providers.transfer.compose_many`` works around both.
+        """
+        if not sources:
+            raise ValueError(f"compose {self.uri(destination)}: there is no source")
+        self._check_write(destination, "compose", if_absent, metadata)
+        infos = [s if isinstance(s, ObjectInfo) else self.head(s) for s in sources]
+        full = [info for info in infos if info.size]
+        if len(full) > self.limits.max_sources:
+            raise self.limit_error(
+                "compose", destination, f"{len(full)} sources, at most "
+                f"{self.limits.max_sources} fit one call; compose_many takes more"
+            )  # fmt: skip
+        if not full:
+            return self.put(destination, b"", if_absent=if_absent, metadata=metadata)
+        if len(full) == 1 and not if_absent and metadata is None:
+            return self._copy_pinned(full[0], destination)
+        marked, write_id = _mark(metadata)
+        return self._compose(full, destination, write_id, if_absent=if_absent, metadata=marked)
+
+    def copy(self, source: str, destination: str) -> ObjectInfo:
+        """Copy within the bucket, on the server, any size, metadata included.
+
+        Raises:
+            NotFoundError: there is no source.
+        """
+        self.check_key(destination, "copy")
+        return self._copy_pinned(self.head(source), destination)
+
+    def _copy_pinned(self, source: ObjectInfo, destination: str) -> ObjectInfo:
+        if source.key == destination:
+            return source
+        if source.size > self.limits.max_copy_bytes:
+            marked, write_id = _mark(source.metadata)
+            return self._compose([source], destination, write_id, if_absent=False, metadata=marked)
+        return self.request("copy", destination, lambda: self._copy(source, destination))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; a missing one is no error. Tries all before it raises.
+
+        Args:
+            keys: any iterable of keys; a single string is refused, being one too.
+
+        Raises:
+            ProviderError: the first failure, with the count of keys that failed.
+        """
+        if isinstance(keys, str):
+            raise TypeError(f"delete takes a list of keys; write [{keys!r}]")
+        failures: list[ProviderError] = []
+        left = iter(keys)
+        while batch := list(islice(left, self.delete_batch)):
+            failures.extend(self._try_delete(batch))
+        if failures:
+            first = failures[0]
+            if len(failures) == 1:
+                raise first
+            raise type(first)(f"{first} - and {len(failures) - 1} more keys failed") from first
+
+    def _try_delete(self, batch: list[str]) -> list[ProviderError]:
+        try:
+            for key in batch:
+                self.check_key(key, "delete")
+            return self.request("delete", batch[0], lambda: self._delete(batch))
+        except NotFoundError as error:
+            # A missing bucket is an error; a missing key, on services that answer 404, is not.
+            return [error] if error.code == "NoSuchBucket" else []
+        except ProviderError as error:
+            return [error] * len(batch)
+
+    # ---- The hot path --------------------------------------------------------------------
+
+    def signed_get(
+        self,
+        key: str,  # noqa: ARG002 the contract's arguments; this default needs none
+        byte_range: ByteRange | None = None,  # noqa: ARG002
+        *,
+        if_match: ObjectInfo | None = None,  # noqa: ARG002
+    ) -> HttpRequest | None:
+        """Return the signed request of a ``get``, or None: "call the verb"."""
+        return None
+
+    # ---- What a backend supplies: one request each ---------------------------------------
+
+    @abstractmethod
+    def _list_page(
+        self,
+        prefix: str,
+        start_after: str | None,
+        stop_before: str | None,
+        delimiter: str | None,
+        token: str | None,
+    ) -> Page:
+        """Return one page; bounds may be used to save pages, the caller applies them anyway."""
+
+    @abstractmethod
+    def _head(self, key: str) -> ObjectInfo: ...
+
+    @abstractmethod
+    def _get(self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None) -> bytes:
+        """Return exactly the bytes asked for; a short body raises ``UnavailableError``."""
+
+    @abstractmethod
+    def _put(
+        self, key: str, data: memoryview, *, if_absent: bool, metadata: Mapping[str, str]
+    ) -> ObjectInfo: ...
+
+    @abstractmethod
+    def _start_multipart(
+        self, key: str, write_id: str, *, if_absent: bool, metadata: Mapping[str, str]
+    ) -> MultipartUpload: ...
+
+    @abstractmethod
+    def _copy(self, source: ObjectInfo, destination: str) -> ObjectInfo: ...
+
+    @abstractmethod
+    def _delete(self, keys: Sequence[str]) -> list[ProviderError]:
+        """Delete one batch and return the failures of single keys."""
+
+    @abstractmethod
+    def _translate(self, error: Exception, operation: str, key: str) -> ProviderError | None:
+        """Make a ``ProviderError`` of what the client raised; None if it is no answer of its."""
+
+    def _compose(
+        self,
+        sources: list[ObjectInfo],
+        destination: str,
+        write_id: str,
+        *,
+        if_absent: bool,
+        metadata: Mapping[str, str],
+    ) -> ObjectInfo:
+        """Join through copied parts; services with a compose of their own override this."""
+        self.require("joins_server_side", "compose", destination)
+        plan = plan_join([s.size for s in sources], self.transfer.part_size_bytes, self.limits)
+        if any(len(part) > 1 for part in plan):
+            raise self.limit_error(
+                "compose", destination, "a source is too small, or of another size than this "
+                f"service joins (smallest {self.limits.min_join_bytes} bytes"
+                f"{', equal parts' if self.limits.equal_parts else ''}); use compose_many"
+            )  # fmt: skip
+        upload = self.request(
+            "compose",
+            destination,
+            lambda: self._start_multipart(
+                destination, write_id, if_absent=if_absent, metadata=metadata
+            ),
+        )
+        with upload:
+            for number, (piece,) in enumerate(plan, 1):
+                source = sources[piece.source]
+                upload.copy_part(number, source, ByteRange(piece.start, piece.stop))
+            return upload.complete()
+
+    # ---- Readers of a service's answers --------------------------------------------------
+
+    def explain(
+        self, request: HttpRequest | None, status: int, headers: Mapping[str, str], body: bytes
+    ) -> ProviderError:
+        """Say what an answer with an error status means. Only where there are answers."""
+        raise NotImplementedError
+
+    def describe(self, key: str, headers: Mapping[str, str]) -> ObjectInfo:
+        """Read an object's description off the headers of a GET or HEAD."""
+        raise NotImplementedError
+
+    def recover(self, error: ProviderError) -> bool:  # noqa: ARG002 the default knows no cure
+        """Refresh credentials, region or clock once; true: try again."""
+        return False
+
+    # ---- Shared machinery ----------------------------------------------------------------
+
+    def request(self, operation: str, key: str, call: Callable[[], T]) -> T:
+        """Run one request under the retry policy, its errors translated."""
+
+        def explain(raised: Exception) -> ProviderError:
+            if isinstance(raised, ProviderError):
+                return raised
+            error = self._translate(raised, operation, key)
+            if error is None:
+                raise raised
+            error.__cause__ = raised
+            return error
+
+        return self._policy.call(call, explain, self.recover)
+
+    def settle(
+        self, operation: str, key: str, call: Callable[[], Any], write_id: str
+    ) -> ObjectInfo:
+        """Run a write that must not happen twice; look up an unclear end by its write id."""
+        try:
+            result = self.request(operation, key, call)
+        except ProviderError as error:
+            if not (error.retryable or isinstance(error, NotFoundError | PreconditionError)):
+                raise
+            info = self._own_write(key, write_id)
+            if info is None:
+                raise
+            return info
+        return result if isinstance(result, ObjectInfo) else self.head(key)
+
+    def _own_write(self, key: str, write_id: str) -> ObjectInfo | None:
+        try:
+            info = self.head(key)
+        except ProviderError:
+            return None
+        return info if info.write_id == write_id else None
+
+    def quietly(self, operation: str, key: str, call: Callable[[], Any]) -> None:
+        """Run a request for which a missing object is as good as success."""
+        try:
+            self.request(operation, key, call)
+        except NotFoundError:
+            return
+
+    def require(self, capability: str, operation: str, key: str) -> None:
+        """Raise unless a limit of this instance is true."""
+        if not getattr(self.limits, capability):
+            raise UnsupportedError(
+                f"this store does not offer it (limits.{capability} is false; set the option "
+                "of that name where you know better)",
+                uri=self.uri(key),
+                operation=operation,
+            )
+
+    def check_key(self, key: str, operation: str) -> None:
+        """Refuse a key that no service takes.
+
+        Raises:
+            LimitError: it is empty, too long or not Unicode text.
+        """
+        try:
+            size = len(key.encode())
+        except UnicodeEncodeError:
+            raise self.limit_error(operation, ascii(key), "the key is not valid UTF-8") from None
+        if not 0 < size <= self.limits.max_key_bytes:
+            raise self.limit_error(
+                operation, key, f"a key has 1 to {self.limits.max_key_bytes} bytes, not {size}"
+            )
+
+    def limit_error(self, operation: str, key: str, message: str) -> LimitError:
+        """Return the error of something refused before sending."""
+        return LimitError(message, uri=self.uri(key), operation=operation)
+
+    def range_error(self, key: str, byte_range: ByteRange, size: int | None) -> RangeError:
+        """Return the error of a range that starts at or past the end."""
+        return RangeError(
+            f"the range starts at byte {byte_range.start}, the object has "
+            f"{'fewer' if size is None else size}",
+            uri=self.uri(key),
+            operation="get",
+        )
+
+    def buffer(self, data: Any) -> memoryview:
+        """Return a flat byte view of any C-contiguous buffer.
+
+        Raises:
+            ValueError: it is not C-contiguous.
+        """
+        view = memoryview(data)
+        if not view.c_contiguous:
+            raise ValueError("the buffer is not C-contiguous; make it so (numpy.ascontiguousarray)")
+        return view.cast("B") if view.nbytes else memoryview(b"")
+
+    def _check_write(
+        self, key: str, operation: str, if_absent: bool, metadata: Mapping[str, str] | None
+    ) -> None:
+        self.check_key(key, operation)
+        if if_absent:
+            self.require("conditional_put", operation, key)
+        for name, value in (metadata or {}).items():
+            if not _METADATA_KEY.fullmatch(name) or not _METADATA_VALUE.fullmatch(value):
+                raise self.limit_error(
+                    operation, key, f"metadata {name!r}={value!r}: names take lower-case letters, "
+                    "digits and dashes, values printable ASCII"
+                )  # fmt: skip
+
+
+def _by_key(info: ObjectInfo) -> str:
+    # Order of code points is order of UTF-8 bytes.
+    return info.key
+
+
+def _mark(metadata: Mapping[str, str] | None) -> tuple[dict[str, str], str]:
+    """Add a fresh write id to the metadata."""
+    write_id = secrets.token_hex(8)
+    return {**(metadata or {}), WRITE_ID: write_id}, write_id

@@ -1,0 +1,218 @@
+"""What a user may set, as frozen models: one for each scheme, one for transfers.
+
+Unknown fields and bad values are errors that name the field. Options that hold literal
+secrets pickle them only while a process is being spawned (a DataLoader worker, say); any
+other pickle drops them, and whoever uses the copy is told which option is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+from multiprocessing import context
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
+
+from providers.errors import SettingsError
+
+__all__ = ["GCSOptions", "LocalOptions", "OSSOptions", "Options", "S3Options", "TransferOptions"]
+
+_log = logging.getLogger(__name__)
+
+MIB = 1 << 20
+KIB = 1 << 10
+
+
+class _Settings(BaseModel):
+    """Frozen, strict about names, with errors that read well."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise SettingsError(_explain(type(self), error)) from None
+
+
+def _explain(model: type[BaseModel], error: ValidationError) -> str:
+    """Say in one line which fields are wrong and what is allowed."""
+    faults = []
+    for fault in error.errors(include_url=False, include_input=False):
+        name = ".".join(str(part) for part in fault["loc"]) or "options"
+        if fault["type"] == "extra_forbidden":
+            faults.append(f"no option {name!r}; the options are {', '.join(model.model_fields)}")
+        else:
+            faults.append(f"option {name!r}: {fault['msg']}")
+    return f"{model.__name__}: {'; '.join(faults)}"
+
+
+class Options(_Settings):
+    """What every scheme's options share.
+
+    Attributes:
+        pickle_secrets: keep literal secrets in every pickle (Ray and its like need it);
+            without it they travel only into processes being spawned.
+    """
+
+    pickle_secrets: bool = False
+
+    _dropped: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Names of the secret options that a pickle left behind."""
+        return self._dropped
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Leave literal secrets out unless a process is being spawned."""
+        state = super().__getstate__()
+        if self.pickle_secrets or context.get_spawning_popen() is not None:
+            return state
+        secrets = tuple(n for n, v in state["__dict__"].items() if isinstance(v, SecretStr))
+        kept = {n: None if n in secrets else v for n, v in state["__dict__"].items()}
+        private = {**(state["__pydantic_private__"] or {}), "_dropped": self._dropped or secrets}
+        return {**state, "__dict__": kept, "__pydantic_private__": private}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        """Restore, and say in the log which secrets did not come along."""
+        super().__setstate__(state)
+        if self._dropped:
+            _log.warning(
+                "%s arrived without %s: secrets are pickled only into processes being spawned; "
+                "credentials now come from this process's environment "
+                "(pickle_secrets=True keeps them)",
+                type(self).__name__,
+                ", ".join(self._dropped),
+            )
+
+
+class LocalOptions(Options):
+    """Options of ``file://``.
+
+    Attributes:
+        root: directory that keys cannot leave; default: the directory part of the URI.
+        follow_links: whether links that lead out of the root are followed for reading.
+    """
+
+    root: str | None = None
+    follow_links: bool = True
+
+
+class S3Options(Options):
+    """Options of ``s3://``: Amazon S3 and compatible stores.
+
+    Attributes:
+        endpoint: URL of a compatible store; default: what boto3 resolves (Amazon).
+        region: for example ``eu-central-1``; default: boto3's own chain.
+        addressing_style: ``auto`` is virtual-hosted on Amazon, path on other endpoints.
+        profile: profile of the AWS config files.
+        access_key_id: explicit credentials; default: boto3's whole chain.
+        secret_access_key: goes with ``access_key_id``.
+        session_token: goes with temporary credentials.
+        anonymous: send requests unsigned.
+        checksums: send and ask for the service's own checksums; default: on Amazon only.
+        conditional_put: overrides the limit of that name.
+        equal_parts: overrides the limit of that name.
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    addressing_style: Literal["auto", "path", "virtual"] = "auto"
+    profile: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: SecretStr | None = None
+    session_token: SecretStr | None = None
+    anonymous: bool = False
+    checksums: bool | None = None
+    conditional_put: bool | None = None
+    equal_parts: bool | None = None
+
+
+class GCSOptions(Options):
+    """Options of ``gs://``.
+
+    Attributes:
+        endpoint: URL of an emulator or private endpoint; default: ``STORAGE_EMULATOR_HOST``,
+            else Google's.
+        project: project that is billed and named in requests.
+        credentials_file: a service-account key or other credentials file; default:
+            Application Default Credentials.
+        access_token: a literal OAuth2 token, not refreshed.
+        anonymous: send requests unsigned; always so on an emulator.
+        conditional_put: overrides the limit of that name.
+        equal_parts: overrides the limit of that name.
+    """
+
+    endpoint: str | None = None
+    project: str | None = None
+    credentials_file: str | None = None
+    access_token: SecretStr | None = None
+    anonymous: bool = False
+    conditional_put: bool | None = None
+    equal_parts: bool | None = None
+
+
+class OSSOptions(Options):
+    """Options of ``oss://``: Alibaba Cloud OSS.
+
+    Attributes:
+        endpoint: ``https://oss-cn-hangzhou.aliyuncs.com`` say; default: ``OSS_ENDPOINT``, else
+            made from the region.
+        region: ``cn-hangzhou`` say; default: ``OSS_REGION``, else read off the endpoint.
+        access_key_id: explicit credentials; default: ``OSS_ACCESS_KEY_ID`` and its siblings.
+        access_key_secret: goes with ``access_key_id``.
+        security_token: goes with temporary credentials.
+        signature_version: ``v4``, or ``v1`` for old private deployments.
+        cname: the endpoint is a domain bound to the bucket; no bucket goes before it.
+        anonymous: send requests unsigned.
+        conditional_put: overrides the limit of that name.
+        equal_parts: overrides the limit of that name.
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    access_key_id: str | None = None
+    access_key_secret: SecretStr | None = None
+    security_token: SecretStr | None = None
+    signature_version: Literal["v4", "v1"] = "v4"
+    cname: bool = False
+    anonymous: bool = False
+    conditional_put: bool | None = None
+    equal_parts: bool | None = None
+
+
+class TransferOptions(_Settings):
+    """How bytes travel: one object for a dataset, a reader, a writer.
+
+    Attributes:
+        max_in_flight: most requests of one stream under way at once.
+        max_connections: most open connections of the process to one store.
+        max_bytes_in_flight: most bytes asked for and not yet consumed.
+        prefetch_objects: most objects read ahead of the consumer.
+        part_size_bytes: size of a multipart upload's parts.
+        range_size_bytes: size of one ranged read of a large object.
+        multipart_threshold_bytes: smaller objects are written by one put.
+        lazy_above_bytes: larger samples are read by ranges on demand.
+        max_gap_bytes: unwanted bytes read to save a request when ranges lie close.
+        connect_timeout_seconds: for a connection to be made.
+        first_byte_timeout_seconds: for an answer to begin, and between its bytes.
+        completion_timeout_seconds: for completing an upload or a compose.
+        max_attempts: attempts of one operation, the first included.
+        give_up_after_seconds: for all attempts and waits of one operation.
+    """
+
+    max_in_flight: int = Field(32, ge=1)
+    max_connections: int = Field(64, ge=1)
+    max_bytes_in_flight: int = Field(256 * MIB, ge=1)
+    prefetch_objects: int = Field(256, ge=1)
+    part_size_bytes: int = Field(16 * MIB, ge=1)
+    range_size_bytes: int = Field(8 * MIB, ge=1)
+    multipart_threshold_bytes: int = Field(16 * MIB, ge=1)
+    lazy_above_bytes: int = Field(64 * MIB, ge=0)
+    max_gap_bytes: int = Field(256 * KIB, ge=0)
+    connect_timeout_seconds: float = Field(5.0, gt=0)
+    first_byte_timeout_seconds: float = Field(20.0, gt=0)
+    completion_timeout_seconds: float = Field(600.0, gt=0)
+    max_attempts: int = Field(10, ge=1)
+    give_up_after_seconds: float = Field(300.0, gt=0)

@@ -1,0 +1,194 @@
+"""The multipart half of the contract: parts in any order, published at once, or not at all."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from providers.errors import IntegrityError, LimitError, ProviderError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from providers.base import Provider
+    from providers.values import ByteRange, ObjectInfo
+
+__all__ = ["MultipartUpload"]
+
+_log = logging.getLogger(__name__)
+
+
+class MultipartUpload(ABC):
+    """An object in the making; nobody sees it before ``complete``.
+
+    Thread-safe: parts may be sent from several threads. As a context manager it aborts
+    when the block raises, and also when the block ends without ``complete``.
+
+    Args:
+        provider: where the object will be.
+        key: its key.
+        write_id: random mark in its metadata, by which a lost answer is settled.
+    """
+
+    def __init__(self, provider: Provider, key: str, write_id: str) -> None:
+        self.provider = provider
+        self.key = key
+        self.write_id = write_id
+        self._lock = threading.Lock()
+        self._sizes: dict[int, int] = {}
+        self._receipts: dict[int, Any] = {}
+        self._state = "open"
+
+    # What a backend supplies. Each sends one request and raises what its client raises.
+
+    @abstractmethod
+    def _put_part(self, number: int, data: memoryview) -> Any:
+        """Send one part and return its receipt (an ETag, say)."""
+
+    @abstractmethod
+    def _complete(self, receipts: dict[int, Any]) -> None:
+        """Publish the object from its parts, in order of their numbers."""
+
+    @abstractmethod
+    def _abort(self) -> None:
+        """Drop the parts."""
+
+    def _copy_part(self, number: int, source: ObjectInfo, byte_range: ByteRange) -> Any:
+        """Let the service copy a part from an object; only where ``joins_server_side``."""
+        raise NotImplementedError
+
+    # The contract.
+
+    def put_part(self, number: int, data: Any) -> None:
+        """Send one part; sent again under the same number, it replaces the earlier one.
+
+        Args:
+            number: 1 to ``limits.max_parts``; order of numbers is order of bytes.
+            data: any C-contiguous buffer, fully read when this returns.
+
+        Raises:
+            LimitError: number or size are beyond the limits.
+            ValueError: the upload is completed or aborted.
+        """
+        view = self.provider.buffer(data)
+        self._check_part(number, view.nbytes)
+        receipt = self._request("put_part", lambda: self._put_part(number, view))
+        self._note_part(number, view.nbytes, receipt)
+
+    def copy_part(self, number: int, source: ObjectInfo, byte_range: ByteRange) -> None:
+        """Have the service copy a part from another object of the bucket, pinned to ``source``.
+
+        Raises:
+            UnsupportedError: the service cannot (``limits.joins_server_side``).
+            PreconditionError: the source changed.
+        """
+        self.provider.require("joins_server_side", "copy_part", self.key)
+        length = byte_range.length_in(source.size)
+        self._check_part(number, length)
+        receipt = self._request("copy_part", lambda: self._copy_part(number, source, byte_range))
+        self._note_part(number, length, receipt)
+
+    def complete(self) -> ObjectInfo:
+        """Publish the object, check its size, and return what the service says of it.
+
+        A lost answer is looked up by the write id, never guessed.
+
+        Raises:
+            LimitError: there are no parts, a gap, or parts the service would refuse.
+            PreconditionError: ``if_absent`` and there is an object.
+            IntegrityError: the object is not as long as its parts.
+        """
+        self._check_complete()
+        receipts = dict(sorted(self._receipts.items()))
+        info = self.provider.settle(
+            "complete", self.key, lambda: self._complete(receipts), self.write_id
+        )
+        total = sum(self._sizes.values())
+        if info.write_id == self.write_id and info.size != total:
+            raise IntegrityError(
+                f"the parts have {total} bytes, the published object has {info.size}",
+                uri=self.provider.uri(self.key),
+                operation="complete",
+            )
+        self._state = "completed"
+        return info
+
+    def abort(self) -> None:
+        """Drop the upload and its parts; quiet when it is already gone."""
+        if self._state != "open":
+            return
+        self._state = "aborted"
+        self.provider.quietly("abort", self.key, self._abort)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.abort()
+        except ProviderError:
+            if error is None:
+                raise
+            _log.warning(
+                "could not abort the upload of %s; its parts stay until a lifecycle rule "
+                "removes them",
+                self.provider.uri(self.key),
+                exc_info=True,
+            )
+
+    # The checks, once for all backends.
+
+    def _request(self, operation: str, call: Any) -> Any:
+        return self.provider.request(operation, self.key, call)
+
+    def _note_part(self, number: int, size: int, receipt: Any) -> None:
+        with self._lock:
+            self._sizes[number] = size
+            self._receipts[number] = receipt
+
+    def _check_part(self, number: int, size: int) -> None:
+        if self._state != "open":
+            raise ValueError(f"this upload of {self.provider.uri(self.key)} is {self._state}")
+        limits = self.provider.limits
+        if not 1 <= number <= limits.max_parts:
+            raise self._limit(f"part {number}: numbers go from 1 to {limits.max_parts}")
+        if not 0 < size <= limits.max_part_bytes:
+            raise self._limit(f"part {number} has {size} bytes; 1 to {limits.max_part_bytes} fit")
+        with self._lock:
+            # Until its new bytes have arrived, a part that is sent again counts as missing.
+            self._sizes.pop(number, None)
+            self._receipts.pop(number, None)
+
+    def _check_complete(self) -> None:
+        if self._state != "open":
+            raise ValueError(f"this upload of {self.provider.uri(self.key)} is {self._state}")
+        numbers = sorted(self._sizes)
+        if numbers != list(range(1, len(numbers) + 1)) or not numbers:
+            raise self._limit(
+                f"parts 1 to {max(numbers, default=1)} must all be there, in {numbers}"
+            )
+        sizes = [self._sizes[number] for number in numbers]
+        limits = self.provider.limits
+        for number, size in zip(numbers[:-1], sizes[:-1], strict=True):
+            if size < limits.min_part_bytes:
+                raise self._limit(
+                    f"part {number} has {size} bytes, fewer than the {limits.min_part_bytes} "
+                    "every part but the last needs"
+                )
+            if limits.equal_parts and (size != sizes[0] or sizes[-1] > sizes[0]):
+                raise self._limit(
+                    "this endpoint wants equal parts (option equal_parts), not "
+                    f"{sorted(set(sizes))} bytes"
+                )
+
+    def _limit(self, message: str) -> LimitError:
+        return LimitError(message, uri=self.provider.uri(self.key), operation="multipart")
