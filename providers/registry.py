@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from providers.errors import SettingsError
 from providers.options import TransferOptions
@@ -49,7 +49,7 @@ def provider_type(scheme: str) -> type[Provider]:
         found: type[Provider] = getattr(importlib.import_module(module), name)
         return found
     for point in entry_points(group=ENTRY_POINTS, name=scheme):
-        return point.load()
+        return cast("type[Provider]", point.load())
     raise SettingsError(
         f"no provider for the scheme {scheme!r}; there are {', '.join(schemes())} "
         f"(a package adds one by the entry-point group {ENTRY_POINTS!r})"

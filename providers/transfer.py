@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -164,7 +165,7 @@ def _compose_tree(
     metadata: Mapping[str, str] | None,
 ) -> Composed:
     """Compose level by level; temporaries lie beside the destination and are removed."""
-    numbers = count()
+    mark, numbers = secrets.token_hex(4), count()
     temporaries: list[str] = []
     level: list[ObjectInfo] = sources
     try:
@@ -176,7 +177,7 @@ def _compose_tree(
                 if len(members) == 1:
                     joined += members
                     continue
-                temporaries.append(f"{destination}.composing-{next(numbers):05d}")
+                temporaries.append(f"{destination}.composing-{mark}-{next(numbers)}")
                 joined.append(provider.compose(members, temporaries[-1], metadata={}))
             level = joined
         info = provider.compose(level, destination, if_absent=if_absent, metadata=metadata)
