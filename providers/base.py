@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from providers.counters import count
 from providers.errors import (
     LimitError,
     NotFoundError,
@@ -190,7 +191,9 @@ class Provider(ABC):
         self.check_key(key, "get")
         if if_match is not None and not isinstance(if_match, ObjectInfo):
             raise TypeError(f"if_match takes an ObjectInfo, not {type(if_match).__name__}")
-        return self.request("get", key, lambda: self._get(key, byte_range, if_match))
+        body = self.request("get", key, lambda: self._get(key, byte_range, if_match))
+        count(bytes_read=len(body))
+        return body
 
     def put(
         self,
@@ -220,6 +223,7 @@ class Provider(ABC):
                 "put", key, f"{view.nbytes} bytes exceed the {self.limits.max_put_bytes} of one "
                 "put; use start_multipart"
             )  # fmt: skip
+        count(bytes_written=view.nbytes)
         if not if_absent:
             return self.request(
                 "put", key, lambda: self._put(key, view, if_absent=False, metadata=metadata or {})
@@ -439,6 +443,10 @@ class Provider(ABC):
     def request(self, operation: str, key: str, call: Callable[[], T]) -> T:
         """Run one request under the retry policy, its errors translated."""
 
+        def attempt() -> T:
+            count(requests=1)
+            return call()
+
         def explain(raised: Exception) -> ProviderError:
             if isinstance(raised, ProviderError):
                 return raised
@@ -448,7 +456,7 @@ class Provider(ABC):
             error.__cause__ = raised
             return error
 
-        return self._policy.call(call, explain, self.recover)
+        return self._policy.call(attempt, explain, self.recover)
 
     def settle(
         self, operation: str, key: str, call: Callable[[], Any], write_id: str

@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from providers.counters import count
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -129,6 +131,7 @@ class RetryPolicy:
 def _report(attempt: Attempt) -> None:
     _log.info("attempt %d failed, next in %.2f s: %s", attempt.number, attempt.waited_seconds,
               attempt.error)  # fmt: skip
+    count(retries=1)
     for hook in tuple(_hooks):
         hook(attempt)
 

@@ -7,6 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from providers.counters import count
 from providers.errors import IntegrityError, LimitError, ProviderError
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class MultipartUpload(ABC):
         """
         view = self.provider.buffer(data)
         self._check_part(number, view.nbytes)
+        count(bytes_written=view.nbytes)
         receipt = self._request("put_part", lambda: self._put_part(number, view))
         self._note_part(number, view.nbytes, receipt)
 
