@@ -3,10 +3,12 @@
 import itertools
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.fakes.gcs_multipart import GCSMultipartFront
 from tests.servers import fake_gcs as fake_gcs_server
 from tests.servers import juicefs as juicefs_server
 from tests.servers import moto as moto_server
@@ -58,9 +60,9 @@ def rclone() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def fake_gcs() -> Iterator[GCSServer]:
-    """A Google Cloud Storage server."""
-    with fake_gcs_server.fake_gcs() as server:
-        yield server
+    """A Google Cloud Storage server, multipart uploads included."""
+    with fake_gcs_server.fake_gcs() as server, GCSMultipartFront(server.endpoint) as front:
+        yield replace(server, endpoint=front.endpoint)
 
 
 @pytest.fixture(scope="session")
