@@ -85,9 +85,16 @@ def test_unknown_key(server: OSSServer, version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("seconds", [-16 * 60, 16 * 60])
 def test_skewed_clock(server: OSSServer, version: str, seconds: int) -> None:
-    """A request signed more than 15 minutes from the server's time is refused."""
+    """A request signed 15 minutes off is refused, with the server's own time in `Date`."""
     server.clock_offset_seconds = seconds
     assert refusal(Access(server.endpoint, version)) == (403, "RequestTimeTooSkewed")
+    with (
+        second_sdk(Access(server.endpoint, version)) as client,
+        pytest.raises(oss_v2.exceptions.OperationError) as error,
+    ):
+        client.get_object(oss_v2.GetObjectRequest(bucket=BUCKET, key="key"))
+    ahead = error.value.unwrap().timestamp - datetime.now(timezone.utc)
+    assert abs(ahead.total_seconds() - seconds) < 60
 
 
 @pytest.mark.parametrize("version", VERSIONS)

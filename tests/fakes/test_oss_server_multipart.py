@@ -110,7 +110,7 @@ def test_upload_part_copy(server: OSSServer, bucket: Any, client: Any) -> None:
 
 def test_upload_part_copy_refusals(bucket: Any) -> None:
     """A changed source, a range past its end and an appendable source are refused."""
-    bucket.put_object("source", b"0123456789")
+    etag = bucket.put_object("source", b"0123456789").etag
     bucket.append_object("log", 0, b"0123456789")
     upload_id = bucket.init_multipart_upload("key").upload_id
 
@@ -120,6 +120,8 @@ def test_upload_part_copy_refusals(bucket: Any) -> None:
 
     changed = copy("source", headers={"x-oss-copy-source-if-match": '"other"'})
     assert refused(changed) == (412, "PreconditionFailed")
+    unchanged = copy("source", headers={"x-oss-copy-source-if-none-match": etag})
+    assert refused(unchanged) == (412, "PreconditionFailed")
     assert refused(copy("source", (5, 10))) == (416, "InvalidRange")
     assert refused(copy("missing")) == (404, "NoSuchKey")
     assert refused(copy("log")) == (400, "OperationNotSupported")

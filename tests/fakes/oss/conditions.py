@@ -16,16 +16,23 @@ def http_date(moment: datetime) -> str:
     return format_datetime(moment, usegmt=True)
 
 
-def check_conditions(stored: StoredObject, headers: Mapping[str, str], *, prefix: str = "") -> None:
+def check_conditions(
+    stored: StoredObject,
+    headers: Mapping[str, str],
+    *,
+    prefix: str = "",
+    unchanged_code: str = "NotModified",
+) -> None:
     """Refuse what the request's conditions exclude.
 
     Args:
         stored: The object they are about.
         headers: Of the request.
         prefix: Of the headers' names; the source of a copy has its own.
+        unchanged_code: Of the error for an object that did not change.
 
     Raises:
-        ServiceError: `PreconditionFailed` or `NotModified`.
+        ServiceError: `PreconditionFailed`, or what stands for an unchanged object.
     """
     match = headers.get(f"{prefix}if-match")
     if match is not None and match.strip('"') != stored.etag:
@@ -40,7 +47,7 @@ def check_conditions(stored: StoredObject, headers: Mapping[str, str], *, prefix
     same = none_match is not None and none_match.strip('"') == stored.etag
     if same or (modified is not None and stored.modified <= modified):
         raise ServiceError(
-            "NotModified",
+            unchanged_code,
             headers={"ETag": f'"{stored.etag}"', "Last-Modified": http_date(stored.modified)},
         )
 

@@ -52,7 +52,7 @@ class Connection(socketserver.StreamRequestHandler):
         if not line:
             return None
         words = line.split()
-        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+        if len(words) != 3 or words[2] != b"HTTP/1.1":
             raise _BadRequestError(f"no request line: {line[:100]!r}")
         headers = self._read_headers()
         if headers.get("expect", "").lower() == "100-continue":

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from tests.fakes.oss.documents import Content, KeyEncoder, document, encoder, timestamp
 from tests.fakes.oss.errors import ServiceError
 from tests.fakes.oss.messages import Request, Response
-from tests.fakes.oss.objects import XML
-from tests.fakes.oss.state import Bucket, Store, StoredObject
+from tests.fakes.oss.objects import XML, number_in
+from tests.fakes.oss.state import Bucket, Store, StoredObject, Upload
 
 OWNER: Content = [("ID", "1000000000000001"), ("DisplayName", "1000000000000001")]
 _DEFAULT_KEYS = 100
-_MAX_KEYS = 1000
+_PAGE_SIZES = range(1, 1001)
 _LAST_CHARACTER = chr(0x10FFFF)
 
 
@@ -48,7 +48,7 @@ def list_objects(store: Store, request: Request) -> Response:
 def _list_v1(bucket: Bucket, request: Request) -> Response:
     query = request.query
     encode = _encoder(request)
-    limit = _limit(request, "max-keys", _DEFAULT_KEYS)
+    limit = number_in(request, "max-keys", _DEFAULT_KEYS, _PAGE_SIZES)
     page = _page(bucket.keys, request, query.get("marker", ""), limit)
     answer: list[tuple[str, Content]] = [
         ("Name", bucket.name),
@@ -67,7 +67,7 @@ def _list_v1(bucket: Bucket, request: Request) -> Response:
 def _list_v2(bucket: Bucket, request: Request) -> Response:
     query = request.query
     encode = _encoder(request)
-    limit = _limit(request, "max-keys", _DEFAULT_KEYS)
+    limit = number_in(request, "max-keys", _DEFAULT_KEYS, _PAGE_SIZES)
     token = query.get("continuation-token", "")
     after = _read_token(token) if token else query.get("start-after", "")
     page = _page(bucket.keys, request, after, limit)
@@ -89,38 +89,53 @@ def _list_v2(bucket: Bucket, request: Request) -> Response:
 
 
 def list_uploads(store: Store, request: Request) -> Response:
-    """ListMultipartUploads."""
+    """ListMultipartUploads, without a delimiter."""
     query = request.query
+    if query.get("delimiter"):
+        raise ServiceError("NotImplemented", "A delimiter among uploads is not served.")
     encode = _encoder(request)
-    limit = _limit(request, "max-uploads", _MAX_KEYS)
-    marker = (query.get("key-marker", ""), query.get("upload-id-marker") or _LAST_CHARACTER)
+    limit = number_in(request, "max-uploads", _PAGE_SIZES[-1], _PAGE_SIZES)
     with store.lock:
         bucket = store.find(request.bucket)
-        found = sorted(
-            (upload.key, upload.upload_id, upload.initiated)
-            for upload in bucket.uploads.values()
-            if upload.key.startswith(query.get("prefix", ""))
-            and (upload.key, upload.upload_id) > marker
-        )
+        found = _uploads_behind(bucket, request)
     page, truncated = found[:limit], len(found) > limit
-    last = page[-1] if truncated else ("", "")
+    last = page[-1] if truncated else None
     answer: list[tuple[str, Content]] = [
         *encode.declaration,
         ("Bucket", bucket.name),
         ("KeyMarker", encode(query.get("key-marker", ""))),
         ("UploadIdMarker", query.get("upload-id-marker", "")),
-        ("NextKeyMarker", encode(last[0])),
-        ("NextUploadIdMarker", last[1]),
-        ("Delimiter", encode(query.get("delimiter", ""))),
+        ("NextKeyMarker", encode(last.key) if last else ""),
+        ("NextUploadIdMarker", last.upload_id if last else ""),
+        ("Delimiter", ""),
         ("Prefix", encode(query.get("prefix", ""))),
         ("MaxUploads", limit),
         ("IsTruncated", truncated),
-        *(
-            ("Upload", [("Key", encode(key)), ("UploadId", name), ("Initiated", timestamp(when))])
-            for key, name, when in page
-        ),
+        *(("Upload", _upload_elements(encode(upload.key), upload)) for upload in page),
     ]
     return Response(200, XML, document("ListMultipartUploadsResult", answer))
+
+
+def _uploads_behind(bucket: Bucket, request: Request) -> list[Upload]:
+    """The uploads behind the request's markers; without an id, behind every one of that key."""
+    query = request.query
+    marker = (query.get("key-marker", ""), query.get("upload-id-marker") or _LAST_CHARACTER)
+    found = (
+        upload
+        for upload in bucket.uploads.values()
+        if upload.key.startswith(query.get("prefix", ""))
+        and (upload.key, upload.upload_id) > marker
+    )
+    return sorted(found, key=lambda upload: (upload.key, upload.upload_id))
+
+
+def _upload_elements(key: str, upload: Upload) -> list[tuple[str, Content]]:
+    return [
+        ("Key", key),
+        ("UploadId", upload.upload_id),
+        ("StorageClass", upload.storage_class),
+        ("Initiated", timestamp(upload.initiated)),
+    ]
 
 
 def _encoder(request: Request) -> KeyEncoder:
@@ -128,20 +143,6 @@ def _encoder(request: Request) -> KeyEncoder:
     if encoding not in {None, "", "url"}:
         raise ServiceError("InvalidArgument", ArgumentName="encoding-type")
     return encoder(encoding)
-
-
-def _limit(request: Request, name: str, default: int) -> int:
-    text = request.query.get(name, "")
-    if not text:
-        return default
-    if not text.isdecimal() or not 1 <= int(text) <= _MAX_KEYS:
-        raise ServiceError(
-            "InvalidArgument",
-            f"Argument {name} must be between 1 and {_MAX_KEYS}.",
-            ArgumentName=name,
-            ArgumentValue=text,
-        )
-    return int(text)
 
 
 def _page(keys: Sequence[str], request: Request, after: str, limit: int) -> _Page:

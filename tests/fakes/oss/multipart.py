@@ -16,6 +16,7 @@ from tests.fakes.oss.objects import (
     check_overwrite,
     copy_source,
     kept_headers,
+    number_in,
     storage_class,
     sums,
 )
@@ -74,7 +75,7 @@ def upload_part(store: Store, request: Request) -> Response:
 
 
 def _copy_part(store: Store, request: Request, number: int) -> Response:
-    source = copy_source(store, request)
+    source = copy_source(store, request, unchanged_code="PreconditionFailed")
     if source.kind == "Appendable":
         # Source: https://www.alibabacloud.com/help/doc-detail/31994.htm (2024), read 2026-11-30.
         message = "Objects uploaded by calling AppendObject cannot be copied."
@@ -104,10 +105,7 @@ def _source_bytes(source: StoredObject, wanted: str | None) -> bytes:
 
 
 def _part_number(store: Store, request: Request) -> int:
-    text = request.query["partNumber"]
-    if not text.isdecimal() or not 1 <= int(text) <= store.limits.max_parts:
-        raise ServiceError("InvalidArgument", ArgumentName="partNumber", ArgumentValue=text)
-    return int(text)
+    return number_in(request, "partNumber", None, range(1, store.limits.max_parts + 1))
 
 
 def _keep_part(store: Store, request: Request, number: int, part: Part) -> None:
@@ -183,9 +181,9 @@ def _check_sizes(store: Store, parts: Sequence[Part]) -> None:
 
 
 def _joined(store: Store, upload: Upload, parts: Sequence[Part]) -> StoredObject:
-    total = crc(b"")
+    total = 0
     for part in parts:
-        total = crc(part.data, total) if total else crc(part.data)
+        total = crc(part.data, total)
     digests = b"".join(bytes.fromhex(part.etag) for part in parts)
     digest = hashlib.md5(digests, usedforsecurity=False).hexdigest().upper()
     return StoredObject(
@@ -211,8 +209,8 @@ def abort(store: Store, request: Request) -> Response:
 def list_parts(store: Store, request: Request) -> Response:
     """ListParts, a page at a time."""
     query = request.query
-    limit = min(int(query.get("max-parts") or _MAX_LISTED), _MAX_LISTED)
-    marker = int(query.get("part-number-marker") or 0)
+    limit = number_in(request, "max-parts", _MAX_LISTED, range(1, _MAX_LISTED + 1))
+    marker = number_in(request, "part-number-marker", 0, range(store.limits.max_parts + 1))
     with store.lock:
         bucket = store.find(request.bucket)
         upload = bucket.find_upload(query["uploadId"], request.key)

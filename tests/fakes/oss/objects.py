@@ -10,7 +10,7 @@ from tests.fakes.oss.conditions import check_conditions, http_date, select_range
 from tests.fakes.oss.documents import document, timestamp
 from tests.fakes.oss.errors import ServiceError
 from tests.fakes.oss.messages import Request, Response
-from tests.fakes.oss.state import Bucket, Store, StoredObject, crc, md5_etag, md5_header
+from tests.fakes.oss.state import GIBIBYTE, Bucket, Store, StoredObject, crc, md5_etag, md5_header
 
 XML = {"Content-Type": "application/xml"}
 _CONTENT_HEADERS = {
@@ -87,12 +87,10 @@ def delete_object(store: Store, request: Request) -> Response:
 def append_object(store: Store, request: Request) -> Response:
     """AppendObject."""
     check_body(store, request)
-    position = request.query["position"]
-    if not position.isdecimal():
-        raise ServiceError("InvalidArgument", ArgumentName="position", ArgumentValue=position)
+    position = number_in(request, "position", None, range(5 * GIBIBYTE))
     with store.lock:
         bucket = store.find(request.bucket)
-        stored = _appended(bucket.objects.get(request.key), int(position), store, request)
+        stored = _appended(bucket.objects.get(request.key), position, store, request)
         bucket.put(request.key, stored)
     return Response(200, {**sums(stored), "x-oss-next-append-position": str(len(stored.data))})
 
@@ -143,7 +141,9 @@ def _copy_object(store: Store, request: Request) -> Response:
     return Response(200, {**XML, **sums(stored)}, document("CopyObjectResult", answer))
 
 
-def copy_source(store: Store, request: Request) -> StoredObject:
+def copy_source(
+    store: Store, request: Request, *, unchanged_code: str = "NotModified"
+) -> StoredObject:
     """The object a copy reads, once its conditions hold."""
     match = _COPY_SOURCE.fullmatch(request.headers["x-oss-copy-source"])
     if match is None:
@@ -154,10 +154,27 @@ def copy_source(store: Store, request: Request) -> StoredObject:
         )
     if match[3]:
         raise ServiceError("NotImplemented", "Versions are not served.")
-    source = store.find(match[1]).find(unquote(match[2], errors="strict"))
-    check_conditions(source, request.headers, prefix="x-oss-copy-source-")
+    source = store.find(match[1]).find(unquote(match[2], errors="replace"))
+    check_conditions(
+        source, request.headers, prefix="x-oss-copy-source-", unchanged_code=unchanged_code
+    )
     check_readable(source)
     return source
+
+
+def number_in(request: Request, name: str, default: int | None, allowed: range) -> int:
+    """A number from the query; left out or empty it is the default, if there is one."""
+    text = request.query.get(name, "")
+    if not text and default is not None:
+        return default
+    if not text.isdecimal() or int(text) not in allowed:
+        raise ServiceError(
+            "InvalidArgument",
+            f"Argument {name} must be between {allowed[0]} and {allowed[-1]}.",
+            ArgumentName=name,
+            ArgumentValue=text,
+        )
+    return int(text)
 
 
 def check_readable(stored: StoredObject) -> None:

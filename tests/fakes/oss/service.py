@@ -8,6 +8,7 @@ from types import MappingProxyType
 from tests.fakes.oss import buckets, listing, multipart, objects
 from tests.fakes.oss.addressing import locate
 from tests.fakes.oss.authentication import authenticate
+from tests.fakes.oss.conditions import http_date
 from tests.fakes.oss.credentials import CredentialTable
 from tests.fakes.oss.errors import ServiceError
 from tests.fakes.oss.messages import RawRequest, Request, RequestRecord, Response
@@ -91,7 +92,12 @@ class Service:
             host = raw.headers.get("host", "")
             response = refusal.response(method=raw.method, host=host, request_id=request_id)
         self._record(request, response, code)
-        headers = {"x-oss-request-id": request_id, "x-oss-server-time": "1", **response.headers}
+        headers = {
+            "Date": http_date(self.store.now()),
+            "x-oss-request-id": request_id,
+            "x-oss-server-time": "1",
+            **response.headers,
+        }
         return Response(response.status, headers, response.body)
 
     def _perform(self, request: Request) -> Response:

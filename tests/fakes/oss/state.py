@@ -181,7 +181,7 @@ def md5_header(etag: str) -> str:
 
 def crc(data: bytes, start: int = 0) -> int:
     """CRC-64/XZ, going on from the sum of what came before."""
-    return crc64.xz(data, start) if start else crc64.xz(data)
+    return crc64.xz(data, start)
 
 
 def new_upload_id() -> str:
