@@ -47,8 +47,8 @@ def _format(uri: str, directory: Path) -> None:
 
 def _gateway(directory: Path) -> list[str]:
     return [
-        *[script("juicefs"), "gateway", "--multi-buckets", "--keep-etag", "--no-banner"],
-        *["--no-usage-report", "--no-bgjob", "--backup-meta", "0"],
+        *[script("juicefs"), "gateway", "--multi-buckets", "--keep-etag", "--object-meta"],
+        *["--no-banner", "--no-usage-report", "--no-bgjob", "--backup-meta", "0"],
         *["--log", f"{directory}/gateway.log", "--cache-dir", "memory"],
         # The default port for metrics is fixed and may belong to another test run.
         *["--metrics", "127.0.0.1:0"],

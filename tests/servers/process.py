@@ -63,7 +63,9 @@ def server_directory(*, in_memory: bool = False) -> Iterator[Path]:
     memory = Path("/dev/shm")  # noqa: S108 (a unique directory is made below it)
     parent = memory if in_memory and os.access(memory, os.W_OK) else None
     # A server that was just stopped may leave files half removed; that is no reason to fail.
-    with tempfile.TemporaryDirectory(dir=parent, ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(
+        prefix="connector-test-server-", dir=parent, ignore_cleanup_errors=True
+    ) as name:
         yield Path(name)
 
 

@@ -87,7 +87,7 @@ def test_silent_server_is_an_error() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a child to its parent")
-def test_killed_run_leaves_no_server() -> None:
+def test_killed_run_leaves_no_server(tmp_path: Path) -> None:
     """A server dies with a run that is killed outright."""
     program = (
         "import signal; from tests.servers.fake_gcs import fake_gcs\n"
@@ -96,7 +96,12 @@ def test_killed_run_leaves_no_server() -> None:
     )
     root = Path(__file__).parents[2]
     with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=root, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program],
+        cwd=root,
+        # A run that is killed cannot remove its files: let pytest do it.
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
     ) as run:
         assert run.stdout is not None
         pid = int(run.stdout.readline())
