@@ -214,7 +214,8 @@ class Provider(ABC):
         Raises:
             PreconditionError: ``if_absent`` and there is an object.
             LimitError: too large for one put.
-            UnsupportedError: ``if_absent`` where ``limits.conditional_put`` is false.
+            UnsupportedError: ``if_absent`` where ``limits.conditional_put`` is false, metadata
+                where ``limits.keeps_metadata`` is.
         """
         view = self.buffer(data)
         self._check_write(key, "put", if_absent, metadata)
@@ -490,9 +491,10 @@ class Provider(ABC):
     def require(self, capability: str, operation: str, key: str) -> None:
         """Raise unless a limit of this instance is true."""
         if not getattr(self.limits, capability):
+            settable = capability in type(self.options).model_fields
             raise UnsupportedError(
-                f"this store does not offer it (limits.{capability} is false; set the option "
-                "of that name where you know better)",
+                f"this store does not offer it (limits.{capability} is false"
+                f"{'; set the option of that name where you know better' if settable else ''})",
                 uri=self.uri(key),
                 operation=operation,
             )
@@ -542,6 +544,8 @@ class Provider(ABC):
         self.check_key(key, operation)
         if if_absent:
             self.require("conditional_put", operation, key)
+        if metadata:
+            self.require("keeps_metadata", operation, key)
         for name, value in (metadata or {}).items():
             if not _METADATA_KEY.fullmatch(name) or not _METADATA_VALUE.fullmatch(value):
                 raise self.limit_error(

@@ -97,11 +97,11 @@ class MemoryProvider(Provider):
 
     @override
     def _head(self, key: str) -> ObjectInfo:
-        return self._find(key)[0]
+        return self._find(key, "head")[0]
 
     @override
     def _get(self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None) -> bytes:
-        info, data = self._find(key)
+        info, data = self._find(key, "get")
         if if_match is not None and if_match.version != info.version:
             raise PreconditionError("the object changed", uri=self.uri(key), operation="get")
         if byte_range is None:
@@ -110,11 +110,13 @@ class MemoryProvider(Provider):
             raise self.range_error(key, byte_range, len(data))
         return data[byte_range.start : byte_range.stop]
 
-    def _find(self, key: str) -> tuple[ObjectInfo, bytes]:
+    def _find(self, key: str, operation: str) -> tuple[ObjectInfo, bytes]:
         try:
             return self._bucket.objects[key]
         except KeyError:
-            raise NotFoundError("there is no such object", uri=self.uri(key)) from None
+            raise NotFoundError(
+                "there is no such object", uri=self.uri(key), operation=operation
+            ) from None
 
     @override
     def _put(
@@ -141,7 +143,9 @@ class MemoryProvider(Provider):
         if not if_absent:
             self._bucket.objects[key] = (info, data)
         elif self._bucket.objects.setdefault(key, (info, data))[0] is not info:
-            raise PreconditionError("there is an object already", uri=self.uri(key))
+            raise PreconditionError(
+                "there is an object already", uri=self.uri(key), operation="put"
+            )
         return info
 
     @override

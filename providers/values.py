@@ -141,6 +141,7 @@ class Limits:
         lists_in_order: whether listings arrive in UTF-8 byte order.
         joins_server_side: whether parts can be copied from other objects (``copy_part``).
         max_key_bytes: longest key.
+        keeps_metadata: whether the user's own metadata can be stored with an object.
     """
 
     min_part_bytes: int
@@ -155,6 +156,7 @@ class Limits:
     lists_in_order: bool
     joins_server_side: bool
     max_key_bytes: int = 1024
+    keeps_metadata: bool = True
 
 
 @dataclass(frozen=True, slots=True)
