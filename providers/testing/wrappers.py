@@ -74,9 +74,9 @@ class WrappingProvider(Provider):
     ) -> Iterator[list[ObjectInfo]]:
         pages = self.inner._pages(prefix, start_after, stop_before, delimiter)
         while True:
-            page = self.request(
-                "list", prefix, lambda: self.around("list", prefix, lambda: next(pages, None))
-            )
+            # Only the wrapper's own part may be tried again: a generator that raised is spent.
+            self.request("list", prefix, lambda: self.around("list", prefix, lambda: None))
+            page = next(pages, None)
             if page is None:
                 return
             yield page

@@ -236,6 +236,14 @@ class DeleteTests(Harness):
             one_by_one.delete(self.key(name) for name in ("first", "a", "third", "b"))
         assert self.stored() == set()
 
+    def test_delete_tries_the_rest_of_a_refused_batch(self, provider: Provider) -> None:
+        """A key that no service takes keeps none of its neighbours from being deleted."""
+        self.fill({"a": b"x", "b": b"x"})
+        too_long = "k" * (provider.limits.max_key_bytes + 1)
+        with pytest.raises(LimitError):
+            provider.delete([self.key("a"), too_long, self.key("b")])
+        assert self.stored() == set()
+
     def test_delete_without_permission_raises(self) -> None:
         """Refused credentials are an error."""
         denied = self.make_denied_provider()

@@ -1,0 +1,397 @@
+"""``file://``: files below a root. A key is the whole absolute path without its first slash.
+
+Directories are no objects: writes make them, deletes remove those that became empty (but
+for the root), and one that does not exist holds nothing. Links are followed for reading;
+a write replaces a link in its place and goes through none on its way. User metadata is not
+kept: no place for it changes together with the file on every file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from datetime import datetime, timezone
+from itertools import islice
+from pathlib import PurePath
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from typing_extensions import Self, override
+
+from providers.base import Page, Provider
+from providers.directories import TEMPORARY, Place, copy_bytes, write_all
+from providers.errors import (
+    AccessDeniedError,
+    LimitError,
+    NotFoundError,
+    PreconditionError,
+    ProviderError,
+    SettingsError,
+    UnavailableError,
+)
+from providers.file_errors import file_error
+from providers.local_uploads import LocalUpload
+from providers.options import LocalOptions, Options, TransferOptions
+from providers.values import ByteRange, Limits, ObjectInfo, ObjectURI
+from providers.walking import Found, Scope, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from providers.uploads import MultipartUpload
+
+__all__ = ["LocalProvider"]
+
+_NO_LIMIT = 1 << 62
+
+_LIMITS = Limits(
+    min_part_bytes=1,
+    max_part_bytes=_NO_LIMIT,
+    max_parts=1_000_000,
+    max_sources=1_000_000,
+    min_join_bytes=1,
+    max_put_bytes=_NO_LIMIT,
+    max_copy_bytes=_NO_LIMIT,
+    conditional_put=True,
+    equal_parts=False,
+    lists_in_order=True,
+    joins_server_side=True,
+    # A path has 4,096 bytes with its first slash and its final NUL.
+    # Source: PATH_MAX in linux/limits.h (macOS: 1,024, and the system says so itself).
+    max_key_bytes=4094,
+    keeps_metadata=False,
+)
+
+_PAGE_OBJECTS = 1000
+
+_PLAIN_NAMES = "between the slashes of a file's key stands no empty name, '.', '..' or NUL"
+
+
+class LocalProvider(Provider):
+    """Files below ``options.root`` (default: ``/``)."""
+
+    scheme: ClassVar[str] = "file"
+    options_type: ClassVar[type[Options]] = LocalOptions
+    delete_batch: ClassVar[int] = 1000
+
+    def __init__(
+        self,
+        bucket: str = "",
+        options: Options | None = None,
+        transfer: TransferOptions | None = None,
+    ) -> None:
+        super().__init__(bucket, options, transfer)
+        chosen = cast("LocalOptions", self.options)
+        self._follow_links = chosen.follow_links
+        self._root = _root_names(chosen.root or "/")
+
+    @classmethod
+    @override
+    def open(
+        cls, uri: ObjectURI, options: Options | None, transfer: TransferOptions | None
+    ) -> Self:
+        chosen = cast("LocalOptions", options or LocalOptions())
+        names = uri.key.split("/")[:-1]
+        if not all(map(_is_plain, names)):
+            raise LimitError(_PLAIN_NAMES, uri=str(uri), operation="open")
+        if chosen.root is None:
+            chosen = chosen.model_copy(update={"root": "/" + "/".join(names)})
+        provider = cls(uri.bucket, chosen, transfer)
+        if names[: len(provider._root)] != provider._root:
+            raise SettingsError(f"{uri} lies outside of the option root, {chosen.root}")
+        return provider
+
+    @override
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.uri(self._top)!r})"
+
+    @property
+    @override
+    def limits(self) -> Limits:
+        return _LIMITS
+
+    @override
+    def check_key(self, key: str, operation: str) -> None:
+        super().check_key(key, operation)
+        segments = self._check_segments(key, key.split("/"), operation)
+        depth = len(self._root)
+        if segments[:depth] != self._root or len(segments) == depth:
+            raise self.limit_error(
+                operation, key, f"the key lies outside of the root /{self._top} "
+                "(open a URI further up, or set the option root)"
+            )  # fmt: skip
+
+    def _check_segments(self, key: str, segments: list[str], operation: str) -> list[str]:
+        """Refuse names that a path would give another meaning, or that are ours."""
+        for name in segments:
+            if not _is_plain(name):
+                raise self.limit_error(operation, key, _PLAIN_NAMES)
+            if name.encode().startswith(TEMPORARY):
+                raise self.limit_error(
+                    operation, key, f"names that begin with {TEMPORARY.decode()} are reserved"
+                )
+        return segments
+
+    # ---- Reading -------------------------------------------------------------------------
+
+    @property
+    def _top(self) -> str:
+        """The root's key, with a slash at its end."""
+        return "".join(f"{name}/" for name in self._root)
+
+    def _may_follow(self, link: bytes) -> bool:
+        if self._follow_links:
+            return True
+        root = os.path.realpath(_path(self._top))
+        return os.path.commonpath([root, os.path.realpath(link)]) == root
+
+    @contextlib.contextmanager
+    def _opened(self, key: str, pin: ObjectInfo | None, operation: str) -> Iterator[int]:
+        """Open a file for reading; raise if it is not, or does not stay, the one pinned."""
+        path = _path(key)
+        if not self._may_follow(path):
+            raise AccessDeniedError(
+                "a link leads out of the root, and the option follow_links is false",
+                uri=self.uri(key),
+                operation=operation,
+            )
+        # Without O_NONBLOCK, opening a pipe waits for its writer.
+        file = os.open(
+            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        )
+        try:
+            before = _describe(key, os.fstat(file))
+            if pin is not None and pin.version != before.version:
+                raise self._changed(PreconditionError, key, operation)
+            yield file
+            if _describe(key, os.fstat(file)).version != before.version:
+                kind = PreconditionError if pin is not None else UnavailableError
+                raise self._changed(kind, key, operation)
+        finally:
+            os.close(file)
+
+    def _changed(self, kind: type[ProviderError], key: str, operation: str) -> ProviderError:
+        return kind("the file changed", uri=self.uri(key), operation=operation)
+
+    @override
+    def _head(self, key: str) -> ObjectInfo:
+        with self._opened(key, None, "head") as file:
+            return _describe(key, os.fstat(file))
+
+    @override
+    def _get(self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None) -> bytes:
+        with self._opened(key, if_match, "get") as file:
+            size = os.fstat(file).st_size
+            wanted = byte_range or ByteRange(0)
+            if byte_range is not None and byte_range.start >= size:
+                raise self.range_error(key, byte_range, size)
+            body = _read(file, wanted.start, wanted.length_in(size))
+            if len(body) < wanted.length_in(size):
+                raise self._changed(UnavailableError, key, "get")
+            return body
+
+    @override
+    def _list_page(
+        self,
+        prefix: str,
+        start_after: str | None,
+        stop_before: str | None,
+        delimiter: str | None,
+        token: str | None,
+    ) -> Page:
+        raise NotImplementedError  # pages are cut from one walk, in _pages
+
+    @override
+    def _pages(
+        self,
+        prefix: str,
+        start_after: str | None,
+        stop_before: str | None,
+        delimiter: str | None,
+    ) -> Iterator[list[ObjectInfo]]:
+        # A walk for each page would read the directories on its way anew.
+        walk: Iterator[ObjectInfo] | None = None
+        after = start_after or ""
+
+        def next_page() -> list[ObjectInfo]:
+            nonlocal walk
+            current = walk or self._walk(prefix, after, stop_before, delimiter)
+            # A walk that raises is spent: another attempt begins a new one, after the last page.
+            walk = None
+            page = list(islice(current, _PAGE_OBJECTS))
+            walk = current
+            return page
+
+        while page := self.request("list", prefix, next_page):
+            after = page[-1].key
+            yield page
+
+    def _walk(
+        self, prefix: str, after: str, before: str | None, delimiter: str | None
+    ) -> Iterator[ObjectInfo]:
+        top, _, _ = prefix.rpartition("/")
+        if top:
+            self._check_segments(prefix, top.split("/"), "list")
+        if prefix.startswith(self._top):
+            start = f"{top}/" if top else ""
+        elif self._top.startswith(prefix):
+            start = self._top
+        else:
+            raise self.limit_error("list", prefix, f"outside of the root /{self._top}")
+        if start and not self._may_follow(_path(start)):
+            return
+        tree = Tree(_path, self._may_follow)
+        for found in tree.walk(start, Scope(prefix, after, before, delimiter)):
+            yield _found(found)
+
+    # ---- Writing -------------------------------------------------------------------------
+
+    def place(self, key: str) -> Place:
+        """Return where the file of a key is, or will be."""
+        *parents, name = (segment.encode() for segment in key.split("/")[len(self._root) :])
+        return Place(_path(self._top), tuple(parents), name)
+
+    def write(self, key: str, fill: Callable[[int], None], *, if_absent: bool) -> ObjectInfo:
+        """Have a hidden file filled, and make it the object; all or nothing."""
+        place = self.place(key)
+        temporary = place.temporary()
+        temporary.create()
+        try:
+            with temporary.opened(os.O_WRONLY) as file:
+                fill(file)
+                os.fsync(file)
+                info = _describe(key, os.fstat(file))
+            temporary.publish(place.name, if_absent=if_absent)
+        except BaseException:
+            temporary.remove()
+            raise
+        return info
+
+    @override
+    def _put(
+        self, key: str, data: memoryview, *, if_absent: bool, metadata: Mapping[str, str]
+    ) -> ObjectInfo:
+        return self.write(key, lambda file: write_all(file, data, 0), if_absent=if_absent)
+
+    @override
+    def _start_multipart(
+        self, key: str, write_id: str, *, if_absent: bool, metadata: Mapping[str, str]
+    ) -> MultipartUpload:
+        return LocalUpload(self, key, write_id, if_absent=if_absent)
+
+    @override
+    def _copy(self, source: ObjectInfo, destination: str) -> ObjectInfo:
+        return self._concatenate([source], destination, if_absent=False)
+
+    @override
+    def _compose(
+        self,
+        sources: list[ObjectInfo],
+        destination: str,
+        write_id: str,
+        *,
+        if_absent: bool,
+        metadata: Mapping[str, str],
+    ) -> ObjectInfo:
+        return self.request(
+            "compose",
+            destination,
+            lambda: self._concatenate(sources, destination, if_absent=if_absent),
+        )
+
+    def _concatenate(
+        self, sources: list[ObjectInfo], destination: str, *, if_absent: bool
+    ) -> ObjectInfo:
+        def fill(file: int) -> None:
+            offset = 0
+            for source in sources:
+                self.copy_range(source, ByteRange(0), file, offset)
+                offset += source.size
+
+        return self.write(destination, fill, if_absent=if_absent)
+
+    def copy_range(self, source: ObjectInfo, byte_range: ByteRange, file: int, offset: int) -> None:
+        """Copy from a pinned object into an open file."""
+        count = byte_range.length_in(source.size)
+        try:
+            with self._opened(source.key, source, "copy") as opened:
+                if copy_bytes(opened, byte_range.start, file, offset, count) < count:
+                    raise self._changed(PreconditionError, source.key, "copy")
+        except FileNotFoundError as error:
+            raise NotFoundError(
+                "there is no such file", uri=self.uri(source.key), operation="copy"
+            ) from error
+
+    @override
+    def _delete(self, keys: Sequence[str]) -> list[ProviderError]:
+        failures = []
+        for key in keys:
+            try:
+                self.place(key).remove()
+            except OSError as error:
+                failures.append(file_error(error, "delete", self.uri(key)))
+        return failures
+
+    @override
+    def _translate(self, error: Exception, operation: str, key: str) -> ProviderError | None:
+        if not isinstance(error, OSError):
+            return None
+        return file_error(error, operation, self.uri(key))
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a path gives a name no meaning of its own."""
+    return name not in {"", ".", ".."} and "\0" not in name
+
+
+def _root_names(path: str) -> list[str]:
+    """Split a root into names.
+
+    Raises:
+        SettingsError: it is not an absolute path of plain names.
+    """
+    bare = path.removesuffix("/").removeprefix("/")
+    names = bare.split("/") if bare else []
+    if not PurePath(path).is_absolute() or not all(map(_is_plain, names)):
+        raise SettingsError(
+            f"option 'root': {path!r} must be an absolute path without empty names, '.' and '..'"
+        )
+    return names
+
+
+def _path(key: str) -> bytes:
+    # On Windows a key begins with its drive.
+    return (key if os.name == "nt" else f"/{key}").encode()
+
+
+def _describe(key: str, status: os.stat_result) -> ObjectInfo:
+    """Describe a regular file; anything else is no object."""
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
+    version = f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
+    return ObjectInfo(
+        key,
+        size=status.st_size,
+        etag=version,
+        version=version,
+        modified=datetime.fromtimestamp(status.st_mtime, timezone.utc),
+    )
+
+
+def _found(found: Found) -> ObjectInfo:
+    key, status = found
+    return ObjectInfo(key, is_prefix=True) if status is None else _describe(key, status)
+
+
+def _read(file: int, start: int, count: int) -> bytes:
+    """Read a range, in as many calls as it takes; fewer bytes where the file has shrunk."""
+    os.lseek(file, start, os.SEEK_SET)
+    chunks = []
+    left = count
+    while left and (chunk := os.read(file, left)):
+        chunks.append(chunk)
+        left -= len(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
