@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from typing_extensions import override
 
+from connector.binary_file import BinaryFile
 from providers import ByteRange, IntegrityError, ObjectInfo, PreconditionError, RangeError
 from providers.planning import split_range
 from providers.transfer import Get, get_many
@@ -101,7 +102,7 @@ class _Ranges:
         ) from cause
 
 
-class ObjectReader(io.BufferedIOBase):
+class ObjectReader(BinaryFile):
     """An open binary file over one object; it behaves as ``io.BytesIO`` does.
 
     With ``data`` it holds the object's bytes, needs no store, and pickles with them. Without,
