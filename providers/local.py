@@ -377,8 +377,16 @@ def _describe(key: str, status: os.stat_result) -> ObjectInfo:
         size=status.st_size,
         etag=version,
         version=version,
-        modified=datetime.fromtimestamp(status.st_mtime, timezone.utc),
+        modified=_moment(status.st_mtime),
     )
+
+
+def _moment(seconds: float) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc)
+    except (OverflowError, OSError, ValueError):
+        # A file's time can be any number; not all are years that Python knows.
+        return None
 
 
 def _found(found: Found) -> ObjectInfo:

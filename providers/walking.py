@@ -141,7 +141,7 @@ class Tree:
                 except UnicodeDecodeError:
                     unreadable += 1
                     continue
-                below = f"{key}{name}{'/' if entry.is_dir() else ''}"
+                below = f"{key}{name}{'/' if _is_directory(entry) else ''}"
                 hidden = entry.name.startswith(TEMPORARY)
                 refused = entry.is_symlink() and not self._may_follow(entry.path)
                 if scope.wants(below) and not hidden and not refused:
@@ -153,6 +153,15 @@ class Tree:
 
 def _by_key(entry: _Entry) -> str:
     return entry[0]
+
+
+def _is_directory(entry: os.DirEntry[bytes]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise
 
 
 def _status(entry: os.DirEntry[bytes]) -> os.stat_result | None:
