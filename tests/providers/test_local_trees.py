@@ -302,7 +302,8 @@ class TestDirectories:
         for name in expected:
             (root / name).parent.mkdir(exist_ok=True)
             (root / name).write_bytes(b"")
-        scandir, failed = os.scandir, []
+        scandir = os.scandir
+        failed: list[bytes] = []
 
         def failing(path: Any) -> Any:
             if path.endswith(b"/b/") and not failed:
