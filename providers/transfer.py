@@ -15,7 +15,7 @@ from providers.planning import compose_groups, plan_join
 from providers.values import ByteRange, ObjectInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
     from concurrent.futures import Future
     from typing import Literal
 
@@ -54,7 +54,9 @@ class Get:
             return error
 
 
-def get_many(gets: Iterable[Get], transfer: TransferOptions) -> Iterator[bytes | ProviderError]:
+def get_many(
+    gets: Iterable[Get], transfer: TransferOptions
+) -> Generator[bytes | ProviderError, None, None]:
     """Read many objects at once and yield their bodies in order.
 
     Pull-based: a read starts only when fewer than ``transfer.prefetch_objects`` bodies and

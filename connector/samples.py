@@ -1,0 +1,237 @@
+"""From rows of a table to samples: fetched ahead, opened, transformed, replaced where they fail."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
+
+from typing_extensions import TypeVar
+
+from connector.failures import Skips, always_raised, told
+from connector.reader import ObjectReader
+from connector.table import TableBuilder
+from providers import (
+    ByteRange,
+    IntegrityError,
+    ObjectInfo,
+    PreconditionError,
+    ProviderError,
+    RangeError,
+)
+from providers.transfer import Get, get_many
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Mapping
+
+    from connector.sampling import Share
+    from connector.table import ObjectRow, ObjectTable
+    from providers import Provider, TransferOptions
+
+__all__ = ["OnError", "SampleMaker", "Transform", "bytes_of"]
+
+T = TypeVar("T", default=ObjectReader)
+
+Transform = Callable[[ObjectReader], T]
+OnError = Literal["raise", "skip"] | Callable[[str, Exception], Any]
+Body = bytes | ProviderError | None
+"""What was fetched of an object; None: nothing, it is read on demand."""
+
+
+def bytes_of(sample: ObjectReader) -> bytes:
+    """Return the bytes of a sample; the simplest ``transform``."""
+    return sample.read()
+
+
+class SampleMaker(Generic[T]):
+    """Makes samples of a table's rows; pickles with the table.
+
+    Args:
+        transform: makes a sample of an open object; None: the object is the sample.
+        on_error: ``raise``, ``skip``, or a callable (uri, error) that returns a sample.
+        max_skipped: share of the samples read that ``skip`` may skip.
+        transfer: sizes and concurrency.
+
+    Raises:
+        ValueError: ``on_error`` or ``max_skipped`` is none of these.
+    """
+
+    def __init__(
+        self,
+        transform: Transform[T] | None,
+        on_error: OnError,
+        max_skipped: float,
+        transfer: TransferOptions,
+    ) -> None:
+        if on_error not in {"raise", "skip"} and not callable(on_error):
+            raise ValueError(f"on_error={on_error!r}: it is 'raise', 'skip' or a callable")
+        self.transform = transform
+        self.on_error = on_error
+        self.skips = Skips(max_skipped)
+        self.transfer = transfer
+        self.fill(TableBuilder().finish(), {})
+
+    def fill(self, table: ObjectTable, providers: Mapping[str, Provider]) -> None:
+        """Say which objects there are, and where they are, by root."""
+        self.table = table
+        self.providers = providers
+
+    def over(self, table: ObjectTable) -> SampleMaker[T]:
+        """Return a maker of the samples of some of the objects, with the same settings."""
+        maker = SampleMaker(self.transform, self.on_error, self.skips.max_skipped, self.transfer)
+        maker.fill(table, self.providers)
+        return maker
+
+    # ---- Samples -------------------------------------------------------------------------
+
+    def sample(self, position: int, share: Share) -> T:
+        """Return the sample at a position of a share."""
+        row = self._row(position, share)
+        return self._sample(position, share, row, self._fetch(row))
+
+    def stream(self, positions: Iterable[int], share: Share) -> Iterator[T]:
+        """Yield the samples at positions of a share, in order, fetching ahead."""
+        with closing(_Ahead(self, positions, share).fetched()) as fetched:
+            for position, row, body in fetched:
+                yield self._sample(position, share, row, body)
+
+    def _row(self, position: int, share: Share) -> ObjectRow:
+        return self.table[share.place(position)]
+
+    def _sample(self, position: int, share: Share, row: ObjectRow, body: Body) -> T:
+        """Make a sample, or let ``on_error`` decide; a skipped one is replaced by the next."""
+        failure: Exception | None = None
+        for candidate, fetched in self._candidates(position, share, row, body):
+            try:
+                return self._make(candidate, fetched)
+            except Exception as error:  # noqa: BLE001 a transform may raise anything
+                raised = told(error, candidate.uri)
+            if self.on_error == "raise" or always_raised(raised):
+                raise raised
+            if self.on_error != "skip":
+                return cast("T", self.on_error(candidate.uri, raised))
+            self.skips.skip(candidate.uri, raised, len(share))
+            raised.__traceback__ = None  # Its frames hold the body.
+            failure = failure or raised
+        raise told(cast("Exception", failure), "and no other sample of the share is good")
+
+    def _candidates(
+        self, position: int, share: Share, row: ObjectRow, body: Body
+    ) -> Iterator[tuple[ObjectRow, Body]]:
+        """Yield the object of a place, then those that may stand in for it."""
+        yield row, body
+        for step in range(1, len(share)):
+            following = self._row((position + step) % len(share), share)
+            yield following, self._fetch(following)
+
+    def _make(self, row: ObjectRow, body: Body) -> T:
+        self.skips.read += 1
+        reader = self._open(row, body)
+        return cast("T", reader) if self.transform is None else self.transform(reader)
+
+    def _open(self, row: ObjectRow, body: Body) -> ObjectReader:
+        if isinstance(body, RangeError) and row.size is None:
+            body = b""  # No range fits an empty object.
+        if isinstance(body, PreconditionError):
+            raise IntegrityError(
+                "the object changed since it was listed; build the dataset again",
+                uri=row.uri,
+                operation="get",
+            ) from body
+        if isinstance(body, Exception):
+            raise body
+        if body is not None and row.size is None and len(body) > self.transfer.lazy_above_bytes:
+            body = None
+        if body is not None and row.size not in {None, len(body)}:
+            raise IntegrityError(
+                f"the object has {len(body)} bytes, its row says {row.size}: it changed since, or "
+                "the manifest is wrong",
+                uri=row.uri,
+                operation="get",
+            )
+        info = _info(row) if body is None or row.size is not None else _info(row, len(body))
+        return ObjectReader(
+            self.providers[row.root],
+            info,
+            uri=row.uri,
+            data=body,
+            label=row.label,
+            fields=row.fields,
+            transfer=self.transfer,
+        )
+
+    # ---- Bodies --------------------------------------------------------------------------
+
+    def is_lazy(self, row: ObjectRow) -> bool:
+        """Whether an object is too large to be fetched before ``transform`` runs."""
+        return row.size is not None and row.size > self.transfer.lazy_above_bytes
+
+    def get(self, row: ObjectRow, size_bytes: int) -> Get:
+        """Return the read of an object; where its size is unknown, of no more than may be held.
+
+        Args:
+            row: the object.
+            size_bytes: what to expect where the size is unknown.
+        """
+        return Get(
+            self.providers[row.root],
+            row.key,
+            # One byte more tells an object that just fits from a larger one.
+            ByteRange(0, self.transfer.lazy_above_bytes + 1) if row.size is None else None,
+            None if row.etag is None and row.version is None else _info(row),
+            size_bytes if row.size is None else row.size,
+        )
+
+    def _fetch(self, row: ObjectRow) -> Body:
+        return None if self.is_lazy(row) else self.get(row, 0).run()
+
+
+def _info(row: ObjectRow, size: int = 0) -> ObjectInfo:
+    return ObjectInfo(row.key, row.size or size, row.etag, row.version)
+
+
+class _Ahead(Generic[T]):
+    """Fetches the objects of one stream ahead of the consumer.
+
+    Args:
+        maker: knows what to read.
+        positions: of the share, in the order wanted.
+        share: gives each position its place in the table.
+    """
+
+    def __init__(self, maker: SampleMaker[T], positions: Iterable[int], share: Share) -> None:
+        self._maker = maker
+        self._left = ((at, maker.table[share.place(at)]) for at in positions)
+        self._waiting: deque[tuple[int, ObjectRow]] = deque()
+        self._lazy: tuple[int, ObjectRow] | None = None
+        # Until the first arrives, an object of unknown size counts as one range.
+        self._expected_bytes = maker.transfer.range_size_bytes
+        self._seen_bytes = 0
+
+    def fetched(self) -> Generator[tuple[int, ObjectRow, Body], None, None]:
+        """Yield position, row and body; objects read on demand end one run of reads."""
+        while True:
+            with closing(get_many(self._gets(), self._maker.transfer)) as bodies:
+                for body in bodies:
+                    position, row = self._waiting.popleft()
+                    if row.size is None and isinstance(body, bytes):
+                        self._seen_bytes = max(self._seen_bytes, len(body))
+                        self._expected_bytes = self._seen_bytes
+                    yield position, row, body
+            lazy = self._take_lazy()
+            if lazy is None:
+                return
+            yield (*lazy, None)
+
+    def _take_lazy(self) -> tuple[int, ObjectRow] | None:
+        lazy, self._lazy = self._lazy, None
+        return lazy
+
+    def _gets(self) -> Iterator[Get]:
+        for position, row in self._left:
+            if self._maker.is_lazy(row):
+                self._lazy = position, row
+                return
+            self._waiting.append((position, row))
+            yield self._maker.get(row, self._expected_bytes)

@@ -1,0 +1,296 @@
+"""Objects by the million in packed arrays, which forked workers share and pickles copy whole."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    Integers = npt.NDArray[np.int64]
+
+__all__ = ["ObjectRow", "ObjectTable", "TableBuilder"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRow:
+    """What a table knows of one object.
+
+    Attributes:
+        root: ``scheme://bucket/``.
+        key: the object's key, byte for byte.
+        size: bytes; None: unknown.
+        etag: as listed, without its quotes; None: unknown.
+        version: generation or version stamp that pins reads; None: unknown.
+        label: any JSON value; None without one.
+        fields: the other fields of its manifest row.
+    """
+
+    root: str
+    key: str
+    size: int | None = None
+    etag: str | None = None
+    version: str | None = None
+    label: Any = None
+    fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def uri(self) -> str:
+        """``scheme://bucket/key``."""
+        return self.root + self.key
+
+
+class _Texts:
+    """UTF-8 texts in one blob; an absent one is empty.
+
+    Args:
+        blob: uint8, shape (bytes,).
+        starts: int64, shape (texts,): first byte of each text.
+        stops: int64, shape (texts,): one past its last byte.
+    """
+
+    __slots__ = ("blob", "starts", "stops")
+
+    def __init__(self, blob: npt.NDArray[np.uint8], starts: Integers, stops: Integers) -> None:
+        self.blob = blob
+        self.starts = starts
+        self.stops = stops
+
+    @classmethod
+    def packed(cls, blob: npt.NDArray[np.uint8], offsets: Integers) -> _Texts:
+        """Make the column of texts that lie one after the other."""
+        return cls(blob, offsets[:-1], offsets[1:])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Texts.packed, self._pack()
+
+    def _pack(self) -> tuple[npt.NDArray[np.uint8], Integers]:
+        """Return a blob that holds these texts only, in this order, and its offsets."""
+        lengths = self.stops - self.starts
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64, copy=False)
+        if len(self.starts) and np.array_equal(self.starts[1:], self.stops[:-1]):
+            return self.blob[self.starts[0] : self.stops[-1]], offsets
+        blob = np.empty(offsets[-1], np.uint8)
+        at = 0
+        for start, stop in zip(self.starts.tolist(), self.stops.tolist(), strict=True):
+            blob[at : at + stop - start] = self.blob[start:stop]
+            at += stop - start
+        return blob, offsets
+
+    def __getitem__(self, index: int) -> str:
+        return self.bytes(index).decode()
+
+    def bytes(self, index: int) -> bytes:
+        return self.blob[self.starts[index] : self.stops[index]].tobytes()
+
+    def take(self, rows: slice | Integers) -> _Texts:
+        return _Texts(self.blob, self.starts[rows], self.stops[rows])
+
+
+class ObjectTable:
+    """Objects in order: keys in one blob, sizes and the rest in arrays.
+
+    A table takes the bytes of its keys and 24 more an object, and what its optional columns
+    (etag, version, label, fields) hold. It is read-only and keeps no Python object for any
+    row: forked processes share its pages. Slices and ``take`` share the blobs; a pickle holds
+    what the rows need, as a few buffers.
+
+    Made by a ``TableBuilder``.
+    """
+
+    __slots__ = ("_keys", "_root_of", "_sizes", "_texts", "roots")
+
+    def __init__(
+        self,
+        roots: tuple[str, ...],
+        root_of: npt.NDArray[np.unsignedinteger[Any]] | None,
+        keys: _Texts,
+        sizes: Integers,
+        texts: Mapping[str, _Texts],
+    ) -> None:
+        self.roots = roots
+        self._root_of = root_of
+        self._keys = keys
+        self._sizes = sizes
+        self._texts = texts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (self.roots, self._root_of, self._keys, self._sizes, self._texts)
+        return ObjectTable, state
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __repr__(self) -> str:
+        where = ", ".join(self.roots[:3]) + (", ..." if len(self.roots) > 3 else "")  # noqa: PLR2004 a few say enough
+        return f"ObjectTable({len(self):,} objects in {where or 'no bucket'})"
+
+    def __iter__(self) -> Iterator[ObjectRow]:
+        return map(self._row, range(len(self)))
+
+    @overload
+    def __getitem__(self, index: int) -> ObjectRow: ...
+    @overload
+    def __getitem__(self, index: slice) -> ObjectTable: ...
+    def __getitem__(self, index: int | slice) -> ObjectRow | ObjectTable:
+        if isinstance(index, slice):
+            return self._take(index)
+        count = len(self)
+        if not -count <= index < count:
+            raise IndexError(f"index {index} is out of range for {count} objects")
+        return self._row(index % count)
+
+    def _row(self, index: int) -> ObjectRow:
+        size = int(self._sizes[index])
+        texts = {name: column[index] for name, column in self._texts.items()}
+        label, fields = texts.get("label"), texts.get("fields")
+        return ObjectRow(
+            self.roots[0 if self._root_of is None else int(self._root_of[index])],
+            self._keys[index],
+            None if size < 0 else size,
+            texts.get("etag") or None,
+            texts.get("version") or None,
+            json.loads(label) if label else None,
+            json.loads(fields) if fields else {},
+        )
+
+    def take(self, indices: Sequence[int] | Integers) -> ObjectTable:
+        """Return the rows at these indices (0 or more), in that order."""
+        return self._take(np.asarray(indices, np.int64))
+
+    def _take(self, rows: slice | Integers) -> ObjectTable:
+        return ObjectTable(
+            self.roots,
+            None if self._root_of is None else self._root_of[rows],
+            self._keys.take(rows),
+            self._sizes[rows],
+            {name: column.take(rows) for name, column in self._texts.items()},
+        )
+
+    @property
+    def keys(self) -> Iterator[str]:
+        """The keys, in order."""
+        return map(self._keys.__getitem__, range(len(self)))
+
+    def keys_in(self, root: str) -> Iterator[str]:
+        """The keys of one root, in order."""
+        if self._root_of is None:
+            return self.keys if root in self.roots else iter(())
+        rows = np.flatnonzero(self._root_of == self.roots.index(root))
+        return map(self._keys.__getitem__, rows.tolist())
+
+    @property
+    def sizes(self) -> Integers:
+        """Bytes of each object, int64, shape (objects,); -1: unknown."""
+        return self._sizes
+
+    @property
+    def labels(self) -> list[Any]:
+        """The labels, in order; None where there is none."""
+        labels = self._texts.get("label")
+        if labels is None:
+            return [None] * len(self)
+        text = b",".join(labels.bytes(index) or b"null" for index in range(len(self)))
+        made: list[Any] = json.loads(b"[" + text + b"]")
+        return made
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the arrays hold on to."""
+        arrays = [self._sizes, *([] if self._root_of is None else [self._root_of])]
+        columns = [self._keys, *self._texts.values()]
+        bases: dict[int, int] = {}
+        for part in (*arrays, *(a for c in columns for a in (c.blob, c.starts, c.stops))):
+            owner: Any = part
+            while isinstance(owner.base, np.ndarray):
+                owner = owner.base
+            bases[id(owner)] = owner.nbytes
+        return sum(bases.values())
+
+
+class _TextsBuilder:
+    """Grows one column of texts.
+
+    Args:
+        skipped: rows before the first, which have no text.
+    """
+
+    def __init__(self, skipped: int = 0) -> None:
+        self._blob = bytearray()
+        self._offsets = array("q", bytes(8 * (skipped + 1)))
+
+    def append(self, text: bytes) -> None:
+        self._blob += text
+        self._offsets.append(len(self._blob))
+
+    def finish(self, count: int) -> _Texts:
+        self._offsets.extend([len(self._blob)] * (count + 1 - len(self._offsets)))
+        return _Texts.packed(np.array(self._blob, np.uint8), np.array(self._offsets, np.int64))
+
+
+class TableBuilder:
+    """Takes objects one at a time and packs them; ``finish`` gives the table."""
+
+    def __init__(self) -> None:
+        self._roots: dict[str, int] = {}
+        self._root_of = array("I")
+        self._keys = _TextsBuilder()
+        self._sizes = array("q")
+        self._texts: dict[str, _TextsBuilder] = {}
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def append(self, row: ObjectRow) -> None:
+        """Add one object.
+
+        Raises:
+            UnicodeEncodeError: its key is not Unicode text.
+            TypeError: its label or a field is no JSON value.
+        """
+        key = row.key.encode()
+        texts = {
+            "etag": (row.etag or "").encode(),
+            "version": (row.version or "").encode(),
+            "label": _json(row.label),
+            "fields": _json(row.fields or None),
+        }
+        for name, text in texts.items():
+            if text or name in self._texts:
+                self._column(name).append(text)
+        self._keys.append(key)
+        self._add_root(row.root)
+        self._sizes.append(-1 if row.size is None else row.size)
+
+    def _column(self, name: str) -> _TextsBuilder:
+        if name not in self._texts:
+            self._texts[name] = _TextsBuilder(len(self))
+        return self._texts[name]
+
+    def _add_root(self, root: str) -> None:
+        number = self._roots.setdefault(root, len(self._roots))
+        if len(self._roots) > 1:
+            self._root_of.extend([0] * (len(self) - len(self._root_of)))
+            self._root_of.append(number)
+
+    def finish(self) -> ObjectTable:
+        """Return the table; the builder is used up."""
+        kind = np.min_scalar_type(max(0, len(self._roots) - 1))
+        return ObjectTable(
+            tuple(self._roots),
+            np.array(self._root_of, kind) if len(self._roots) > 1 else None,
+            self._keys.finish(len(self)),
+            np.array(self._sizes, np.int64),
+            {name: column.finish(len(self)) for name, column in self._texts.items()},
+        )
+
+
+def _json(value: Any) -> bytes:
+    return b"" if value is None else json.dumps(value, separators=(",", ":")).encode()
