@@ -1,0 +1,263 @@
+"""How this process reaches OSS: endpoint, region, credentials, and the client made of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from providers.errors import AccessDeniedError, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from providers.options import OSSOptions, TransferOptions
+
+__all__ = [
+    "Body",
+    "Credentials",
+    "OSSClient",
+    "environment_credentials",
+    "find_credentials",
+    "is_of_the_vendor",
+    "open_client",
+    "resolved",
+]
+
+_VENDOR = ".aliyuncs.com"
+# Names of endpoints, of accelerators among them, which tell no region.
+# Source: https://help.aliyun.com/zh/oss/user-guide/regions-and-endpoints, read 2026-11-30.
+_REGIONS_IN_HOSTS = (
+    re.compile(r"oss-(?!accelerate)([a-z]+-[a-z0-9-]+?)(?:-internal)?\.aliyuncs\.com"),
+    re.compile(r"([a-z]+-[a-z0-9-]+?)(?:-internal)?\.oss\.aliyuncs\.com"),
+)
+_PIECE_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A key pair, and the token of a temporary one."""
+
+    access_key_id: str
+    access_key_secret: str = field(repr=False)
+    security_token: str | None = field(default=None, repr=False)
+    literal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OSSClient:
+    """What oss2 needs for one bucket in one process.
+
+    Attributes:
+        bucket: waits ``first_byte_timeout_seconds`` for answers.
+        patient: waits ``completion_timeout_seconds``; shares the connections.
+        credentials: what requests are signed with; None: they are not.
+    """
+
+    bucket: Any
+    patient: Any
+    credentials: Credentials | None
+
+
+class Body:
+    """The body of a request, sent piece by piece without a copy.
+
+    A socket gives each piece its time limit anew; a whole part at once would have to leave
+    within the few seconds that a connection may take.
+    """
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __iter__(self) -> Iterator[memoryview]:
+        for start in range(0, len(self._data), _PIECE_BYTES):
+            yield self._data[start : start + _PIECE_BYTES]
+
+
+def resolved(options: OSSOptions, bucket: str) -> OSSOptions:
+    """Return the options with endpoint and region filled in from the environment.
+
+    Raises:
+        SettingsError: there is no endpoint, or no region where the signature needs one.
+    """
+    region = options.region or os.environ.get("OSS_REGION", "").strip()
+    region = region.removeprefix("oss-")
+    endpoint = options.endpoint or os.environ.get("OSS_ENDPOINT", "").strip()
+    if not endpoint and not region:
+        raise _wrong(
+            bucket,
+            "there is no endpoint; set the option endpoint (or OSS_ENDPOINT) to "
+            "'https://oss-cn-hangzhou.aliyuncs.com', say, or the option region (or OSS_REGION)",
+        )
+    endpoint = _checked(endpoint or f"https://oss-{region}{_VENDOR}", bucket, options)
+    region = region or _region_of(_host(endpoint)) or ""
+    if not region and options.signature_version == "v4" and not options.anonymous:
+        raise _wrong(
+            bucket,
+            f"signatures need the region, which {endpoint} does not tell; set the option region "
+            "(or OSS_REGION) to 'cn-hangzhou', say",
+        )
+    return options.model_copy(update={"endpoint": endpoint, "region": region or None})
+
+
+def _checked(endpoint: str, bucket: str, options: OSSOptions) -> str:
+    """Return the endpoint as ``scheme://host[:port]``; https unless it says http itself."""
+    if "://" not in endpoint:
+        endpoint = f"https://{endpoint}"
+    try:
+        parts = urlsplit(endpoint)
+    except ValueError as error:
+        raise _wrong(bucket, f"the endpoint is no URL: {error}") from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+        raise _wrong(bucket, "the endpoint is not of the form https://host or https://host:port")
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise _wrong(bucket, f"the endpoint {endpoint!r} must end after the host; a bucket or "
+                     "path does not belong in it")  # fmt: skip
+    if parts.hostname.startswith(f"{bucket}.") and not options.cname:
+        raise _wrong(
+            bucket,
+            f"the endpoint {endpoint!r} begins with the bucket, which goes before it anyway; "
+            "leave it out, or set cname=True if this is a domain bound to the bucket",
+        )
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _wrong(bucket: str, message: str) -> SettingsError:
+    return SettingsError(message, uri=f"oss://{bucket}/", operation="open")
+
+
+def _host(endpoint: str) -> str:
+    return urlsplit(endpoint).hostname or ""
+
+
+def _region_of(host: str) -> str | None:
+    for pattern in _REGIONS_IN_HOSTS:
+        match = pattern.fullmatch(host)
+        if match:
+            return match[1]
+    return None
+
+
+def is_of_the_vendor(options: OSSOptions) -> bool:
+    """Whether the service behind the endpoint is Alibaba's own; a bound domain leads there."""
+    return options.cname or _host(options.endpoint or "").endswith(_VENDOR)
+
+
+def find_credentials(options: OSSOptions, bucket: str) -> Credentials:
+    """Return the options' credentials, else the environment's.
+
+    Raises:
+        SettingsError: half a pair.
+        AccessDeniedError: there are none.
+    """
+    key_id, secret = options.access_key_id, options.access_key_secret
+    if key_id and secret:
+        token = options.security_token
+        return Credentials(
+            key_id,
+            secret.get_secret_value(),
+            token.get_secret_value() if token else None,
+            literal=True,
+        )
+    if (key_id or secret) and not options.dropped:
+        raise _wrong(bucket, "access_key_id and access_key_secret go together; one is missing")
+    found = environment_credentials()
+    if found is None:
+        raise AccessDeniedError(
+            f"there are no credentials: {_absence(options)}, and OSS_ACCESS_KEY_ID and "
+            "OSS_ACCESS_KEY_SECRET are not both set; anonymous=True reads public buckets",
+            uri=f"oss://{bucket}/",
+            operation="sign",
+        )
+    return found
+
+
+def environment_credentials() -> Credentials | None:
+    """Return the credentials in the environment as it is now, if they are whole."""
+    # A secret mounted as a file often brings a line's end along.
+    key_id = os.environ.get("OSS_ACCESS_KEY_ID", "").strip()
+    secret = os.environ.get("OSS_ACCESS_KEY_SECRET", "").strip()
+    token = os.environ.get("OSS_SESSION_TOKEN", "").strip()
+    return Credentials(key_id, secret, token or None) if key_id and secret else None
+
+
+def _absence(options: OSSOptions) -> str:
+    if options.dropped:
+        return (
+            f"{', '.join(options.dropped)} stayed behind when the options were pickled "
+            "(pickle_secrets=True keeps them)"
+        )
+    return "access_key_id and access_key_secret are not given"
+
+
+def open_client(bucket: str, options: OSSOptions, transfer: TransferOptions) -> OSSClient:
+    """Make the client of a bucket, with resolved options. Sends nothing.
+
+    Raises:
+        SettingsError: oss2 is not installed.
+    """
+    oss2 = _load()
+    credentials = None if options.anonymous else find_credentials(options, bucket)
+    auth = _auth(oss2, credentials, options)
+    session = oss2.Session(pool_size=transfer.max_connections)
+    # Without this, requests would put what a .netrc has for the host in the signature's place.
+    session.session.auth = _leave
+    # A redirect would carry the security token to another host.
+    session.session.max_redirects = 0
+
+    def waiting(seconds: float) -> Any:
+        return oss2.Bucket(
+            auth,
+            options.endpoint,
+            bucket,
+            is_cname=options.cname,
+            session=session,
+            connect_timeout=(transfer.connect_timeout_seconds, seconds),
+            # Its checksum runs in Python where crcmod was built without a compiler.
+            enable_crc=False,
+            region=options.region,
+        )
+
+    return OSSClient(
+        waiting(transfer.first_byte_timeout_seconds),
+        waiting(transfer.completion_timeout_seconds),
+        credentials,
+    )
+
+
+def _load() -> Any:
+    try:
+        import fastcrc  # noqa: F401 needed by the first body that is checked
+        import oss2
+    except ImportError as error:
+        raise SettingsError(
+            f"oss:// needs oss2 and fastcrc: pip install 'torch-cloud-connector[oss]' ({error})"
+        ) from error
+    log = logging.getLogger("oss2")
+    if log.level == logging.NOTSET:
+        # Below a warning it writes headers, and with them security tokens.
+        log.setLevel(logging.WARNING)
+    return oss2
+
+
+def _auth(oss2: Any, credentials: Credentials | None, options: OSSOptions) -> Any:
+    if credentials is None:
+        return oss2.AnonymousAuth()
+    kind = oss2.ProviderAuthV4 if options.signature_version == "v4" else oss2.ProviderAuth
+    return kind(
+        oss2.StaticCredentialsProvider(
+            credentials.access_key_id,
+            credentials.access_key_secret,
+            credentials.security_token or "",
+        )
+    )
+
+
+def _leave(request: Any) -> Any:
+    return request
