@@ -211,11 +211,11 @@ class ObjectReader(BinaryFile):
 
     @override
     def readinto(self, buffer: Buffer, /) -> int:
-        # Unlike cast, raw takes every format and shape.
-        with memoryview(buffer) as given, PickleBuffer(given).raw() as view:
-            if view.readonly or not given.c_contiguous:
+        with memoryview(buffer) as given:
+            if given.readonly or not given.c_contiguous:
                 raise TypeError("readinto needs a writable, C-contiguous buffer")
-            with view[: self._count(len(view))] as wanted:
+            # Unlike cast, raw takes every format and shape.
+            with PickleBuffer(buffer).raw() as view, view[: self._count(len(view))] as wanted:
                 self._fill(wanted)
                 return len(wanted)
 
@@ -264,7 +264,8 @@ class ObjectReader(BinaryFile):
         """Return bytes from the position on without moving it; ``b""`` only at the end."""
         if not self._count(-1):
             return b""
-        return self._window[self._offset(self._position, 1) :]
+        offset = self._offset(self._position, 1)
+        return self._window[offset:]
 
     # ---- Position and state --------------------------------------------------------------
 

@@ -138,7 +138,7 @@ class ObjectWriter(BinaryFile):
                     f"write {self.uri}: the buffer is not C-contiguous; make it so "
                     "(numpy.ascontiguousarray)"
                 )
-            with PickleBuffer(given).raw() as view:
+            with PickleBuffer(buffer).raw() as view:
                 try:
                     self._parts.add(view)
                 except BaseException as error:
