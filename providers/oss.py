@@ -1,0 +1,365 @@
+"""``oss://``: Alibaba Cloud OSS, through oss2."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from contextlib import closing
+from datetime import datetime, timezone
+from itertools import chain
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import unquote, urlsplit
+
+from typing_extensions import override
+
+from providers.answers import user_metadata
+from providers.base import Page, Provider
+from providers.clients import ClientSlot
+from providers.errors import IntegrityError, ProviderError, ServiceError, UnavailableError
+from providers.options import OSSOptions, TransferOptions
+from providers.oss_answers import (
+    METADATA_PREFIX,
+    Subject,
+    confirm,
+    describe,
+    error_of_answer,
+    expected_bytes,
+    verify,
+)
+from providers.oss_client import (
+    Body,
+    OSSClient,
+    environment_credentials,
+    is_of_the_vendor,
+    open_client,
+    resolved,
+)
+from providers.oss_errors import translate
+from providers.uploads import MultipartUpload
+from providers.values import ByteRange, Limits, ObjectInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from providers.values import HttpRequest
+
+__all__ = ["OSSProvider"]
+
+_GB = 10**9
+"""The pages say GB; the smaller reading is safe in both senses."""
+
+# Codes of temporary credentials that were good once.
+# Source: https://help.aliyun.com/zh/oss/support/http-status-code-overview, read 2026-11-30.
+_EXPIRED = frozenset({"SecurityTokenExpired", "InvalidSecurityToken", "InvalidAccessKeyId"})
+
+_FORBID_OVERWRITE: Mapping[str, str] = MappingProxyType({"x-oss-forbid-overwrite": "true"})
+# Without it a range that does not fit is ignored and the whole object comes.
+# Source: https://help.aliyun.com/zh/oss/developer-reference/getobject, read 2026-11-30.
+_STANDARD_RANGES: Mapping[str, str] = MappingProxyType({"x-oss-range-behavior": "standard"})
+
+
+class OSSProvider(Provider):
+    """One bucket of Alibaba Cloud OSS or of a store that speaks its protocol."""
+
+    scheme: ClassVar[str] = "oss"
+    options_type = OSSOptions
+    options: OSSOptions
+    # Source: https://help.aliyun.com/zh/oss/developer-reference/deletemultipleobjects,
+    # read 2026-11-30.
+    delete_batch: ClassVar[int] = 1000
+
+    def __init__(
+        self,
+        bucket: str,
+        options: OSSOptions | None = None,
+        transfer: TransferOptions | None = None,
+    ) -> None:
+        super().__init__(bucket, options, transfer)
+        settings, times = resolved(self.options, bucket), self.transfer
+        self.options = settings
+        self._client: ClientSlot[OSSClient] = ClientSlot(
+            lambda: open_client(bucket, settings, times)
+        )
+
+    @property
+    @override
+    def limits(self) -> Limits:
+        # Source: https://help.aliyun.com/zh/oss/user-guide/limits and, for the single calls,
+        # developer-reference/putobject, uploadpart, copyobject; read 2026-11-30.
+        vendor = is_of_the_vendor(self.options)
+        conditional, equal = self.options.conditional_put, self.options.equal_parts
+        return Limits(
+            min_part_bytes=100 * 1024,
+            max_part_bytes=5 * _GB,
+            max_parts=10_000,
+            max_sources=10_000,
+            min_join_bytes=100 * 1024,
+            max_put_bytes=5 * _GB,
+            max_copy_bytes=_GB - 1,
+            conditional_put=vendor if conditional is None else conditional,
+            equal_parts=not vendor if equal is None else equal,
+            lists_in_order=True,
+            joins_server_side=True,
+            max_key_bytes=1023,
+        )
+
+    @override
+    def check_key(self, key: str, operation: str) -> None:
+        super().check_key(key, operation)
+        if key[0] in "/\\":
+            raise self.limit_error(operation, key, "a key on OSS begins with neither '/' nor '\\'")
+        if key in {".", ".."}:
+            raise self.limit_error(
+                operation, key, "HTTP clients fold a path that ends in this key; choose another"
+            )
+
+    # ---- Reading -------------------------------------------------------------------------
+
+    @override
+    def _list_page(
+        self,
+        prefix: str,
+        start_after: str | None,
+        stop_before: str | None,
+        delimiter: str | None,
+        token: str | None,
+    ) -> Page:
+        answer = self._client.get().bucket.list_objects_v2(
+            prefix=prefix,
+            delimiter=delimiter or "",
+            continuation_token=token or "",
+            start_after="" if token else start_after or "",
+            max_keys=1000,
+        )
+        prefixes = (ObjectInfo(name, is_prefix=True) for name in answer.prefix_list)
+        page = list(chain(map(_listed, answer.object_list), prefixes))
+        if not answer.is_truncated:
+            return page, None
+        if not answer.next_continuation_token:
+            raise ServiceError(
+                "the listing goes on, and the answer does not say where",
+                uri=self.uri(prefix),
+                operation="list",
+                request_id=answer.request_id,
+            )
+        return page, answer.next_continuation_token
+
+    @override
+    def _head(self, key: str) -> ObjectInfo:
+        return describe(key, self._client.get().bucket.head_object(key).headers)
+
+    @override
+    def _get(self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None) -> bytes:
+        subject = Subject(self.uri(key), "get")
+        headers: dict[str, str] = {}
+        if byte_range is not None:
+            headers = {**_STANDARD_RANGES, "Range": byte_range.header}
+        if if_match is not None:
+            headers["If-Match"] = self._pin(if_match, "get")
+        with closing(self._client.get().bucket.get_object(key, headers=headers)) as answer:
+            wanted = expected_bytes(subject, answer.status, answer.headers, byte_range)
+            # As stored: reading through oss2 would unpack what is stored compressed.
+            body: bytes = answer.resp.response.raw.read(decode_content=False)
+        if wanted is not None and len(body) != wanted:
+            raise subject.error(UnavailableError, f"{len(body)} of {wanted} bytes came")
+        if byte_range is None:
+            verify(subject, answer.headers, body)
+        return body
+
+    def _pin(self, info: ObjectInfo, operation: str) -> str:
+        if not info.etag:
+            raise self.limit_error(
+                operation, info.key, "the version to pin to has no etag; describe it by head"
+            )
+        return f'"{info.etag}"'
+
+    # ---- Writing -------------------------------------------------------------------------
+
+    @override
+    def _put(
+        self, key: str, data: memoryview, *, if_absent: bool, metadata: Mapping[str, str]
+    ) -> ObjectInfo:
+        # Unlike the CRC-64, which comes with the answer, the MD5 is checked before the old
+        # object is replaced.
+        digest = hashlib.md5(data, usedforsecurity=False).digest()
+        headers = {**_stored(metadata), "Content-MD5": base64.b64encode(digest).decode()}
+        if if_absent:
+            headers |= _FORBID_OVERWRITE
+        answer = self._client.get().bucket.put_object(key, _body(data), headers=headers)
+        answer.resp.read()
+        verify(Subject(self.uri(key), "put"), answer.headers, data)
+        user, write_id = user_metadata(metadata)
+        told = describe(key, answer.headers)
+        return ObjectInfo(
+            key,
+            size=data.nbytes,
+            etag=told.etag,
+            version=told.version,
+            checksum=told.checksum,
+            metadata=user,
+            write_id=write_id,
+        )
+
+    @override
+    def _start_multipart(
+        self, key: str, write_id: str, *, if_absent: bool, metadata: Mapping[str, str]
+    ) -> MultipartUpload:
+        extra = _FORBID_OVERWRITE if if_absent else {}
+        headers = {**_stored(metadata), **extra}
+        answer = self._client.get().bucket.init_multipart_upload(key, headers=headers)
+        return _OSSUpload(self, key, write_id, answer.upload_id, extra)
+
+    @override
+    def _copy(self, source: ObjectInfo, destination: str) -> ObjectInfo:
+        answer = self._client.get().patient.copy_object(
+            self.bucket,
+            source.key,
+            destination,
+            headers={"x-oss-copy-source-if-match": self._pin(source, "copy")},
+        )
+        subject = Subject(self.uri(destination), "copy")
+        self.confirmed(answer, subject, "CopyObjectResult")
+        return self._head(destination)
+
+    @override
+    def _delete(self, keys: Sequence[str]) -> list[ProviderError]:
+        bucket = self._client.get().bucket
+        left = set(keys)
+        # XML has no form for control characters, and turns CR into LF.
+        for key in [key for key in left if not _fits_xml(key)]:
+            bucket.delete_object(key)
+            left.remove(key)
+        if not left:
+            return []
+        deleted = bucket.batch_delete_objects(sorted(left)).deleted_keys
+        return [
+            ServiceError(
+                "the service does not say that it deleted it", uri=self.uri(key), operation="delete"
+            )
+            for key in sorted(left.difference(deleted))
+        ]
+
+    def confirmed(self, answer: Any, subject: Subject, root: str) -> dict[str, str]:
+        """Return the fields of an answer that is a success only if its body says so."""
+        return confirm(subject, answer.status, answer.headers, answer.resp.read(), root)
+
+    # ---- Answers -------------------------------------------------------------------------
+
+    @override
+    def _translate(self, error: Exception, operation: str, key: str) -> ProviderError | None:
+        return translate(error, Subject(self.uri(key), operation), self.options.endpoint or "")
+
+    @override
+    def explain(
+        self, request: HttpRequest | None, status: int, headers: Mapping[str, str], body: bytes
+    ) -> ProviderError:
+        key = self._key_of(request.url) if request else ""
+        operation = request.method.lower() if request else "get"
+        return error_of_answer(Subject(self.uri(key), operation), status, headers, body)
+
+    def _key_of(self, url: str) -> str:
+        parts = urlsplit(url)
+        path = unquote(parts.path[1:])
+        hosted = self.options.cname or (parts.hostname or "").startswith(f"{self.bucket}.")
+        return path if hosted else path.removeprefix(f"{self.bucket}/")
+
+    @override
+    def describe(self, key: str, headers: Mapping[str, str]) -> ObjectInfo:
+        return describe(key, headers)
+
+    @override
+    def recover(self, error: ProviderError) -> bool:
+        if isinstance(error, IntegrityError):
+            # Damage on the way passes with one more try, damage in the store does not.
+            return error.operation in {"get", "put_part"}
+        used = self._client.get().credentials if error.code in _EXPIRED else None
+        if used is None or used.literal or not used.security_token:
+            return False
+        fresh = environment_credentials()
+        if fresh is None:
+            return False
+        if fresh != used:
+            self._client.drop()
+        return True
+
+
+def _listed(entry: Any) -> ObjectInfo:
+    return ObjectInfo(
+        entry.key,
+        size=entry.size,
+        etag=entry.etag,
+        storage_class=entry.storage_class,
+        modified=datetime.fromtimestamp(entry.last_modified, timezone.utc),
+    )
+
+
+def _stored(metadata: Mapping[str, str]) -> dict[str, str]:
+    return {f"{METADATA_PREFIX}{name}": value for name, value in metadata.items()}
+
+
+def _body(data: memoryview) -> Body | bytes:
+    # requests sends an empty body of its own kind with a length, any other one chunked.
+    return Body(data) if data.nbytes else b""
+
+
+def _fits_xml(key: str) -> bool:
+    return not any(letter < " " or letter in "\ufffe\uffff" for letter in key)
+
+
+class _OSSUpload(MultipartUpload):
+    def __init__(
+        self,
+        provider: OSSProvider,
+        key: str,
+        write_id: str,
+        upload_id: str,
+        conditions: Mapping[str, str],
+    ) -> None:
+        super().__init__(provider, key, write_id)
+        self._oss = provider
+        self._upload_id = upload_id
+        self._conditions = conditions
+
+    @property
+    def _client(self) -> OSSClient:
+        return self._oss._client.get()  # noqa: SLF001 its own provider's
+
+    def _subject(self, operation: str) -> Subject:
+        return Subject(self._oss.uri(self.key), operation)
+
+    @override
+    def _put_part(self, number: int, data: memoryview) -> str:
+        answer = self._client.bucket.upload_part(self.key, self._upload_id, number, Body(data))
+        answer.resp.read()
+        verify(self._subject("put_part"), answer.headers, data)
+        return str(answer.etag)
+
+    @override
+    def _copy_part(self, number: int, source: ObjectInfo, byte_range: ByteRange) -> str:
+        last = byte_range.start + byte_range.length_in(source.size) - 1
+        answer = self._client.patient.upload_part_copy(
+            self._oss.bucket,
+            source.key,
+            (byte_range.start, last),
+            self.key,
+            self._upload_id,
+            number,
+            headers={"x-oss-copy-source-if-match": self._oss._pin(source, "copy_part")},  # noqa: SLF001 the same
+        )
+        fields = self._oss.confirmed(answer, self._subject("copy_part"), "CopyPartResult")
+        return fields.get("ETag", "").strip('"')
+
+    @override
+    def _complete(self, receipts: dict[int, str]) -> None:
+        from oss2.models import PartInfo
+
+        parts = [PartInfo(number, etag) for number, etag in receipts.items()]
+        answer = self._client.patient.complete_multipart_upload(
+            self.key, self._upload_id, parts, headers=dict(self._conditions)
+        )
+        self._oss.confirmed(answer, self._subject("complete"), "CompleteMultipartUploadResult")
+
+    @override
+    def _abort(self) -> None:
+        self._client.bucket.abort_multipart_upload(self.key, self._upload_id)
