@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
+
+from connector.mapping import MappedFile, can_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
     Integers = npt.NDArray[np.int64]
 
 __all__ = ["ObjectRow", "ObjectTable", "TableBuilder"]
+
+Numbers = TypeVar("Numbers", bound="npt.NDArray[Any]")
+
+_MAPPED_FROM_BYTES = 1 << 20
+"""Below it, a file is not worth its while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +66,9 @@ class _Texts:
     __slots__ = ("blob", "starts", "stops")
 
     def __init__(self, blob: npt.NDArray[np.uint8], starts: Integers, stops: Integers) -> None:
-        self.blob = blob
-        self.starts = starts
-        self.stops = stops
+        self.blob = _read_only(blob)
+        self.starts = _read_only(starts)
+        self.stops = _read_only(stops)
 
     @classmethod
     def packed(cls, blob: npt.NDArray[np.uint8], offsets: Integers) -> _Texts:
@@ -100,12 +107,12 @@ class ObjectTable:
     A table takes the bytes of its keys and 24 more an object, and what its optional columns
     (etag, version, label, fields) hold. It is read-only and keeps no Python object for any
     row: forked processes share its pages. Slices and ``take`` share the blobs; a pickle holds
-    what the rows need, as a few buffers.
+    what the rows need, as a few buffers. All spawned processes map one file of a large table.
 
     Made by a ``TableBuilder``.
     """
 
-    __slots__ = ("_keys", "_root_of", "_sizes", "_texts", "roots")
+    __slots__ = ("_keys", "_mapped", "_root_of", "_sizes", "_texts", "roots")
 
     def __init__(
         self,
@@ -116,14 +123,19 @@ class ObjectTable:
         texts: Mapping[str, _Texts],
     ) -> None:
         self.roots = roots
-        self._root_of = root_of
+        self._root_of = None if root_of is None else _read_only(root_of)
         self._keys = keys
-        self._sizes = sizes
+        self._sizes = _read_only(sizes)
         self._texts = texts
+        self._mapped: MappedFile | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = (self.roots, self._root_of, self._keys, self._sizes, self._texts)
-        return ObjectTable, state
+        if self.nbytes < _MAPPED_FROM_BYTES or not can_map():
+            return ObjectTable, state
+        if self._mapped is None:
+            self._mapped = MappedFile(state)
+        return _unpacked, (self._mapped,)
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -213,6 +225,17 @@ class ObjectTable:
                 owner = owner.base
             bases[id(owner)] = owner.nbytes
         return sum(bases.values())
+
+
+def _unpacked(state: tuple[Any, ...]) -> ObjectTable:
+    return ObjectTable(*state)
+
+
+def _read_only(values: Numbers) -> Numbers:
+    """Return a view that nobody can write through."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 class _TextsBuilder:
