@@ -274,7 +274,9 @@ class ObjectWriter(BinaryFile):
         _log.warning("a writer of %s was dropped without close(): nothing is published", self.uri)
         self._state = "aborted"
         # A collector may run anywhere, inside this thread's own requests and their locks too.
-        thread = threading.Thread(target=self._parts.drop_quietly, daemon=True)
+        thread = threading.Thread(
+            target=self._parts.drop_quietly, name="connector-abort", daemon=True
+        )
         thread.start()
         thread.join(_FINALISER_WAIT_SECONDS)
 
