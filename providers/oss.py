@@ -228,7 +228,7 @@ class OSSProvider(Provider):
         left = set(keys)
         # XML has no form for control characters, and turns CR into LF.
         for key in [key for key in left if not _fits_xml(key)]:
-            bucket.delete_object(key)
+            bucket.delete_object(key).resp.read()
             left.remove(key)
         if not left:
             return []
@@ -362,4 +362,5 @@ class _OSSUpload(MultipartUpload):
 
     @override
     def _abort(self) -> None:
-        self._client.bucket.abort_multipart_upload(self.key, self._upload_id)
+        # Unread, even an empty answer keeps its connection from the next request.
+        self._client.bucket.abort_multipart_upload(self.key, self._upload_id).resp.read()
