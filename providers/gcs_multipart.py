@@ -1,0 +1,74 @@
+"""Uploads in parts, by the XML API of Google Cloud Storage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+from typing_extensions import override
+
+from providers.errors import UnavailableError
+from providers.gcs_answers import element
+from providers.gcs_client import crc32c
+from providers.uploads import MultipartUpload
+
+if TYPE_CHECKING:
+    from providers.gcs import GCSProvider
+
+__all__ = ["GCSUpload"]
+
+
+class GCSUpload(MultipartUpload):
+    """One upload.
+
+    Args:
+        provider: where the object will be.
+        key: its key.
+        write_id: random mark in its metadata.
+        upload_id: the service's name for the upload.
+        if_absent: publish only where there is no object.
+    """
+
+    def __init__(
+        self, provider: GCSProvider, key: str, write_id: str, upload_id: str, *, if_absent: bool
+    ) -> None:
+        super().__init__(provider, key, write_id)
+        self._gcs = provider
+        self._query = {"uploadId": upload_id}
+        self._if_absent = if_absent
+
+    @override
+    def _put_part(self, number: int, data: memoryview) -> str:
+        answer = self._gcs.send_xml(
+            "PUT",
+            self.key,
+            {"partNumber": str(number), **self._query},
+            {"x-goog-hash": f"crc32c={crc32c(data)}"},
+            data,
+        )
+        etag: str | None = answer.headers.get("ETag")
+        if not etag:
+            raise UnavailableError(
+                "the answer has no ETag", uri=self.provider.uri(self.key), operation="put_part"
+            )
+        return etag
+
+    @override
+    def _complete(self, receipts: dict[int, str]) -> None:
+        parts = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(etag)}</ETag></Part>"
+            for number, etag in receipts.items()
+        )
+        answer = self._gcs.send_xml(
+            "POST",
+            self.key,
+            self._query,
+            {"x-goog-if-generation-match": "0"} if self._if_absent else {},
+            memoryview(f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()),
+            patient=True,
+        )
+        element(answer, "CompleteMultipartUploadResult")
+
+    @override
+    def _abort(self) -> None:
+        self._gcs.send_xml("DELETE", self.key, self._query)
