@@ -9,7 +9,7 @@ import contextlib
 import logging
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from providers.counters import count
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from providers.errors import ProviderError
 
-__all__ = ["Attempt", "RetryPolicy", "on_retry", "without_waiting"]
+__all__ = ["Attempt", "Failures", "RetryPolicy", "on_retry", "without_waiting"]
 
 _log = logging.getLogger(__name__)
 
@@ -97,35 +97,67 @@ class RetryPolicy:
             ProviderError: the last cause, with the count of attempts in its message.
         """
         started = time.monotonic()
-        recovered = False
-        causes: list[Attempt] = []
+        failures = Failures(self, recover)
         while True:
             try:
                 return attempt()
             except Exception as raised:  # noqa: BLE001 the one translation point
                 error = explain(raised)
-            if not error.retryable:
-                if not recovered and recover(error):
-                    recovered = True
-                    continue
-                raise error
-            elapsed = time.monotonic() - started
-            pause = self.pause_seconds(len(causes), error)
-            exhausted = (
-                len(causes) + 1 >= self.max_attempts or elapsed + pause > self.give_up_after_seconds
-            )
-            causes.append(Attempt(len(causes) + 1, error, 0 if exhausted else pause, elapsed))
-            if exhausted:
-                raise _final(error, causes) from error
-            _report(causes[-1])
-            if _waiting:
-                time.sleep(pause)
+            time.sleep(failures.pause_after(error, time.monotonic() - started))
 
     def pause_seconds(self, failures: int, error: ProviderError) -> float:
         """Draw the pause after ``failures`` earlier failures; never shorter than asked for."""
         bound = min(self.max_pause_seconds, self.base_seconds * 2**failures)
         drawn = random.uniform(0, bound)  # noqa: S311 jitter is no secret
         return max(drawn, error.retry_after_seconds or 0.0)
+
+
+@dataclass(slots=True)
+class Failures:
+    """The failed attempts of one operation, and what becomes of it.
+
+    ``RetryPolicy.call`` sleeps between attempts; a loop that serves others meanwhile asks here.
+
+    Attributes:
+        policy: says how often and how long.
+        recover: may mend the cause once (credentials, region, clock); true: try again.
+        causes: the failures that counted, oldest first.
+        recovered: whether ``recover`` has helped already.
+    """
+
+    policy: RetryPolicy
+    recover: Callable[[ProviderError], bool]
+    causes: list[Attempt] = field(default_factory=list)
+    recovered: bool = False
+
+    def pause_after(
+        self, error: ProviderError, elapsed_seconds: float, least_seconds: float = 0.0
+    ) -> float:
+        """Return how long to wait before the next attempt.
+
+        Args:
+            error: what the last attempt ended with.
+            elapsed_seconds: since the operation began.
+            least_seconds: a pause that the caller needs, for the sake of a retry budget say.
+
+        Raises:
+            ProviderError: there is no next attempt; the message tells all causes.
+        """
+        if not error.retryable:
+            if not self.recovered and self.recover(error):
+                self.recovered = True
+                return 0.0
+            raise error
+        policy, number = self.policy, len(self.causes) + 1
+        pause = max(policy.pause_seconds(number - 1, error), least_seconds)
+        exhausted = (
+            number >= policy.max_attempts or elapsed_seconds + pause > policy.give_up_after_seconds
+        )
+        self.causes.append(Attempt(number, error, 0 if exhausted else pause, elapsed_seconds))
+        if exhausted:
+            raise _final(error, self.causes) from error
+        _report(self.causes[-1])
+        return pause if _waiting else 0.0
 
 
 def _report(attempt: Attempt) -> None:
