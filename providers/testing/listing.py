@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,12 +13,14 @@ from providers.testing.harness import Harness, keys_of
 from providers.testing.wrappers import FaultyProvider
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from providers.base import Provider
 
-__all__ = ["ListTests"]
+__all__ = ["NAMES", "ListTests"]
 
 # In byte order. UTF-16 would put the astral key before the ligature, a tree walk "b/" before "b-".
-_NAMES = ("Z", "a", "a.", "b-", "b/c", "b/d/e", "b0", "bc", "z", "é", "ﬁ", "𐀀")
+NAMES = ("Z", "a", "a.", "b-", "b/c", "b/d/e", "b0", "bc", "z", "é", "ﬁ", "𐀀")
 
 
 class ListTests(Harness):
@@ -27,7 +29,7 @@ class ListTests(Harness):
     @pytest.fixture
     def filled(self, provider: Provider) -> Provider:
         """A provider of a bucket with a dozen objects."""
-        self.fill(dict.fromkeys(reversed(_NAMES), b"x"))
+        self.fill(dict.fromkeys(reversed(NAMES), b"x"))
         return provider
 
     def test_list_of_nothing_yields_nothing(self, provider: Provider) -> None:
@@ -38,8 +40,8 @@ class ListTests(Harness):
 
     def test_list_is_in_byte_order(self, filled: Provider) -> None:
         """Keys come in UTF-8 byte order, whatever order the service or the tree has."""
-        assert self.listed(filled) == list(_NAMES)
-        assert sorted(_NAMES, key=str.encode) == list(_NAMES)
+        assert self.listed(filled) == list(NAMES)
+        assert sorted(NAMES, key=str.encode) == list(NAMES)
 
     def test_list_describes_the_objects(self, provider: Provider) -> None:
         """Entries carry size, bare etag and an aware time of change."""
@@ -55,7 +57,7 @@ class ListTests(Harness):
     @pytest.mark.parametrize("prefix", ["b", "b/", "b/d", "b/c", "b/cx", "bc", "é", "a", "x"])
     def test_list_takes_a_raw_prefix(self, filled: Provider, prefix: str) -> None:
         """A prefix is a string, not a directory."""
-        assert self.listed(filled, prefix) == [n for n in _NAMES if n.startswith(prefix)]
+        assert self.listed(filled, prefix) == [n for n in NAMES if n.startswith(prefix)]
 
     @pytest.mark.parametrize("prefix", ["", "b"])
     def test_list_bounds_are_exclusive(self, filled: Provider, prefix: str) -> None:
@@ -65,7 +67,7 @@ class ListTests(Harness):
         for start_after, stop_before in itertools.product(starts, stops):
             expected = [
                 name
-                for name in _NAMES
+                for name in NAMES
                 if name.startswith(prefix)
                 and (start_after is None or name > start_after)
                 and (stop_before is None or name < stop_before)
@@ -101,10 +103,15 @@ class ListTests(Harness):
         provider.delete([self.key("a")])
         assert self.listed(provider) == ["b"]
 
-    def test_list_goes_on_beyond_a_page(self, provider: Provider) -> None:
-        """More than a page comes whole, in order, each once; a delete takes as many."""
+    def test_list_goes_on_beyond_a_page(
+        self, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Pages come as they are needed: whole, in order, each key once. A delete takes as many."""
         names = [f"{number:05}" for number in range(self.many_objects)]
         self.raw_put_many(self.key(name) for name in names)
+        sent = _requests_of(provider, monkeypatch)
+        assert next(iter(provider.list_objects(self.prefix))).key == self.key(names[0])
+        assert len(sent) == 1 or not provider.limits.lists_in_order
         assert self.listed(provider) == names
         assert self.listed(provider, start_after=names[-3]) == names[-2:]
         assert self.listed(provider, "0", delimiter="7")[:2] == ["00000", "00001"]
@@ -136,3 +143,16 @@ class ListTests(Harness):
             pytest.skip("this store knows no credentials")
         with pytest.raises(AccessDeniedError):
             keys_of(denied.list_objects(self.prefix))
+
+
+def _requests_of(provider: Provider, patch: pytest.MonkeyPatch) -> list[str]:
+    """Record the operation of each request that the provider sends."""
+    sent: list[str] = []
+    send = provider.request
+
+    def recording(operation: str, key: str, call: Callable[[], Any]) -> Any:
+        sent.append(operation)
+        return send(operation, key, call)
+
+    patch.setattr(provider, "request", recording)
+    return sent

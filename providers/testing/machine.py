@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
@@ -165,6 +165,8 @@ class ModelTests(Harness):
                 max_examples=self.model_examples,
                 stateful_step_count=20,
                 deadline=None,
+                # Twenty steps can be read as they are; on a real server shrinking takes minutes.
+                phases=(Phase.generate,),
                 derandomize=True,
                 database=None,
                 suppress_health_check=list(HealthCheck),

@@ -1,6 +1,5 @@
 """Files against the suite, and what only files have: links, temporaries, names, crashes."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,7 @@ from typing_extensions import override
 from providers.local import LocalProvider
 from providers.options import LocalOptions
 from providers.testing import ProviderSuite
-
-TEMPORARY = ".connector-temporary-"
-
-
-def files_below(root: Path) -> dict[str, Path]:
-    """Every file below a directory by its key, temporaries included."""
-    paths = (Path(at) / name for at, _, names in os.walk(root) for name in names)
-    return {str(path)[1:]: path for path in paths}
+from tests.providers.files import TEMPORARY, files_below
 
 
 class TestLocal(ProviderSuite):

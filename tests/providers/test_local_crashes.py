@@ -13,7 +13,7 @@ from providers.errors import AccessDeniedError
 from providers.local import LocalProvider
 from providers.options import LocalOptions
 from providers.values import ByteRange
-from tests.providers.test_local import TEMPORARY, files_below
+from tests.providers.files import TEMPORARY, files_below
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 

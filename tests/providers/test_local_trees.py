@@ -1,14 +1,13 @@
-"""Files: roots, directories, names, links, and what the operating system may answer."""
+"""Files: roots, directories and names."""
 
 import errno
 import logging
 import os
 import pickle
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import pytest
 
@@ -17,18 +16,16 @@ from providers.errors import (
     LimitError,
     NotFoundError,
     PreconditionError,
-    ProviderError,
-    ServiceError,
     SettingsError,
-    UnavailableError,
-    UnsupportedError,
 )
 from providers.local import LocalProvider
-from providers.options import LocalOptions, TransferOptions
+from providers.options import LocalOptions
 from providers.registry import open_provider
 from providers.retry import without_waiting
-from providers.values import ByteRange
-from tests.providers.test_local import files_below
+from tests.providers.files import files_below, key, names, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture
@@ -52,35 +49,6 @@ def outside(tmp_path: Path) -> Path:
 def provider(root: Path) -> LocalProvider:
     """A provider of the root."""
     return LocalProvider(options=LocalOptions(root=str(root)))
-
-
-def key(path: Path) -> str:
-    """The key of a path."""
-    return str(path)[1:]
-
-
-def names(provider: LocalProvider, root: Path, **arguments: Any) -> list[str]:
-    """What a listing of the root shows, relative to it."""
-    start = f"{key(root)}/"
-    return [entry.key[len(start) :] for entry in provider.list_objects(start, **arguments)]
-
-
-def writes(provider: LocalProvider, target: str, source: str) -> dict[str, Callable[[], object]]:
-    """Every verb that writes or deletes a key."""
-
-    def multipart() -> None:
-        with provider.start_multipart(target) as upload:
-            upload.put_part(1, b"x")
-            upload.complete()
-
-    return {
-        "put": lambda: provider.put(target, b"x"),
-        "put if absent": lambda: provider.put(target, b"x", if_absent=True),
-        "multipart": multipart,
-        "copy": lambda: provider.copy(source, target),
-        "compose": lambda: provider.compose([source, source], target),
-        "delete": lambda: provider.delete([target]),
-    }
 
 
 class TestRoots:
@@ -328,205 +296,3 @@ class TestDirectories:
         monkeypatch.setattr(os, "scandir", refused)
         with pytest.raises(AccessDeniedError):
             names(provider, root)
-
-
-class TestLinks:
-    def test_a_link_to_a_file_is_read(
-        self, provider: LocalProvider, root: Path, outside: Path
-    ) -> None:
-        """A link out of the root is a file like any other to a reader."""
-        (root / "link").symlink_to(outside / "secret")
-        assert provider.get(key(root / "link")) == b"outside"
-        assert provider.head(key(root / "link")).size == 7
-        assert [entry.size for entry in provider.list_objects(key(root))] == [7]
-
-    def test_a_link_to_a_file_is_replaced(
-        self, provider: LocalProvider, root: Path, outside: Path
-    ) -> None:
-        """A write replaces the link, a delete removes it; its target stays as it is."""
-        provider.put(key(root / "source"), b"inside")
-        for name, write in writes(provider, key(root / "link"), key(root / "source")).items():
-            (root / "link").unlink(missing_ok=True)
-            (root / "link").symlink_to(outside / "secret")
-            if name == "put if absent":
-                with pytest.raises(PreconditionError):
-                    write()
-            else:
-                write()
-                assert not (root / "link").is_symlink(), name
-            assert (outside / "secret").read_bytes() == b"outside"
-
-    def test_a_link_to_a_directory_is_read(
-        self, provider: LocalProvider, root: Path, outside: Path
-    ) -> None:
-        """What a linked directory holds is listed in its place, and read."""
-        provider.put(key(root / "a"), b"x")
-        provider.put(key(root / "m"), b"x")
-        (root / "linked").symlink_to(outside)
-        assert names(provider, root) == ["a", "linked/secret", "m"]
-        assert names(provider, root, delimiter="/") == ["a", "linked/", "m"]
-        assert provider.get(key(root / "linked" / "secret")) == b"outside"
-
-    def test_no_write_goes_through_a_link(
-        self, provider: LocalProvider, root: Path, outside: Path
-    ) -> None:
-        """Every verb that writes refuses a linked directory on its way, near or deep."""
-        provider.put(key(root / "source"), b"x")
-        (outside / "deep").mkdir()
-        (root / "linked").symlink_to(outside)
-        for inside in ("linked/secret", "linked/new", "linked/deep/new", "linked/fresh/new"):
-            for write in writes(provider, key(root / inside), key(root / "source")).values():
-                with pytest.raises(LimitError, match="link"):
-                    write()
-        assert set(files_below(outside)) == {key(outside / "secret")}
-        assert (outside / "secret").read_bytes() == b"outside"
-        assert not (outside / "fresh").exists()
-
-    def test_links_out_of_the_root_can_be_refused(self, root: Path, outside: Path) -> None:
-        """With follow_links off, links out are neither read nor listed; links within are."""
-        provider = LocalProvider(options=LocalOptions(root=str(root), follow_links=False))
-        provider.put(key(root / "a" / "b"), b"x")
-        (root / "file").symlink_to(outside / "secret")
-        (root / "directory").symlink_to(outside)
-        (root / "within").symlink_to(root / "a")
-        assert names(provider, root) == ["a/b", "within/b"]
-        assert provider.get(key(root / "within" / "b")) == b"x"
-        assert list(provider.list_objects(f"{key(root)}/directory/")) == []
-        for inside in ("file", "directory/secret"):
-            for verb in (provider.get, provider.head):
-                with pytest.raises(AccessDeniedError, match="follow_links"):
-                    verb(key(root / inside))
-
-    def test_a_root_behind_a_link_is_the_users_own(self, tmp_path: Path, root: Path) -> None:
-        """Links on the way to the root are followed, for writing too."""
-        (tmp_path / "latest").symlink_to(root)
-        provider = open_provider(f"file://{tmp_path}/latest/")
-        provider.put(key(tmp_path / "latest" / "a"), b"x")
-        assert (root / "a").read_bytes() == b"x"
-
-    def test_links_in_circles_end(
-        self, provider: LocalProvider, root: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """A link that leads back up is not followed again, alone or by way of another."""
-        provider.put(key(root / "a" / "x"), b"x")
-        provider.put(key(root / "b" / "y"), b"x")
-        (root / "a" / "to-b").symlink_to(root / "b")
-        (root / "b" / "to-a").symlink_to(root / "a")
-        (root / "a" / "up").symlink_to(root)
-        found = names(provider, root)
-        assert found == ["a/to-b/y", "a/x", "b/to-a/x", "b/y"]
-        assert "leads back" in caplog.text
-
-    def test_a_link_to_nothing_is_no_object(self, provider: LocalProvider, root: Path) -> None:
-        """A dangling link, or one to itself, is not listed, not read and not deleted."""
-        (root / "dangling").symlink_to(root / "missing")
-        (root / "itself").symlink_to(root / "itself")
-        assert names(provider, root) == []
-        for name in ("dangling", "itself"):
-            with pytest.raises(NotFoundError):
-                provider.get(key(root / name))
-            provider.delete([key(root / name)])
-            assert (root / name).is_symlink()
-
-
-class TestChanges:
-    def test_a_change_in_place_breaks_a_pin(self, provider: LocalProvider, root: Path) -> None:
-        """A file of the same size with another time of change is another version."""
-        info = provider.put(key(root / "a"), b"one")
-        (root / "a").write_bytes(b"two")
-        os.utime(root / "a", ns=(0, 1_000_000_001))
-        with pytest.raises(PreconditionError):
-            provider.get(key(root / "a"), if_match=info)
-
-    def test_a_read_during_a_change_is_not_torn(
-        self, provider: LocalProvider, root: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A file that changed while it was read is read again, or breaks the pin."""
-        info = provider.put(key(root / "a"), b"first version")
-        read = os.read
-
-        def changing(file: int, count: int) -> bytes:
-            monkeypatch.setattr(os, "read", read)
-            (root / "a").write_bytes(b"second, longer version")
-            return read(file, count)
-
-        monkeypatch.setattr(os, "read", changing)
-        with without_waiting():
-            assert provider.get(key(root / "a")) == b"second, longer version"
-        monkeypatch.setattr(os, "read", changing)
-        with pytest.raises(PreconditionError):
-            provider.get(key(root / "a"), ByteRange(0, 5), if_match=provider.head(key(root / "a")))
-        with pytest.raises(PreconditionError):
-            provider.get(key(root / "a"), if_match=info)
-
-    def test_times_beyond_the_calendar_are_left_out(self) -> None:
-        """A time of change that is no date leaves the description without one."""
-        from providers.local import _moment
-
-        assert _moment(1e18) is None
-        assert _moment(0.0) is not None
-
-
-class TestErrors:
-    @pytest.mark.parametrize(
-        ("number", "kind"),
-        [
-            (errno.EACCES, AccessDeniedError),
-            (errno.EPERM, AccessDeniedError),
-            (errno.EROFS, AccessDeniedError),
-            (errno.ENOSPC, ServiceError),
-            (errno.EDQUOT, ServiceError),
-            (errno.EFBIG, LimitError),
-            (errno.EIO, UnavailableError),
-            (errno.ESTALE, UnavailableError),
-            (errno.EMFILE, UnavailableError),
-            (errno.EBADMSG, ServiceError),
-        ],
-    )
-    def test_a_failed_write_leaves_nothing(
-        self, root: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[ProviderError]
-    ) -> None:
-        """Whatever the system answers has its type, its code, and no temporary behind it."""
-        transfer = TransferOptions(max_attempts=1)
-        provider = LocalProvider("", LocalOptions(root=str(root)), transfer)
-        provider.put(key(root / "old"), b"old")
-
-        def failing(*_: object) -> int:
-            raise OSError(number, os.strerror(number))
-
-        monkeypatch.setattr(os, "pwrite", failing)
-        for target in (root / "old", root / "new" / "a"):
-            with pytest.raises(kind) as caught:
-                provider.put(key(target), b"x")
-            assert type(caught.value) is kind
-            assert caught.value.code == errno.errorcode[number]
-            assert f"put file://{target}" in str(caught.value)
-        assert set(files_below(root)) == {key(root / "old")}
-        assert (root / "old").read_bytes() == b"old"
-        assert not (root / "new").exists()
-
-    def test_names_too_long_for_the_file_system(self, provider: LocalProvider, root: Path) -> None:
-        """A name that the file system does not take is refused, by read and write."""
-        for verb in (provider.get, lambda k: provider.put(k, b"x")):
-            with pytest.raises(LimitError, match="too long"):
-                verb(key(root / ("n" * 300)))
-
-    def test_if_absent_needs_hard_links(
-        self, provider: LocalProvider, root: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Where there are no hard links, if_absent is refused, not imitated."""
-
-        def unlinked(*_: object, **__: object) -> None:
-            raise OSError(errno.EPERM, "no links here")
-
-        monkeypatch.setattr(os, "link", unlinked)
-        with pytest.raises(UnsupportedError, match="hard links"):
-            provider.put(key(root / "a"), b"x", if_absent=True)
-        assert files_below(root) == {}
-
-    def test_reserved_names_are_refused(self, provider: LocalProvider, root: Path) -> None:
-        """No key has the name of a temporary."""
-        with pytest.raises(LimitError, match="reserved"):
-            provider.put(key(root / ".connector-temporary-0123"), b"x")
-        with pytest.raises(LimitError, match="reserved"):
-            provider.put(key(root / ".connector-temporary-0123" / "a"), b"x")
