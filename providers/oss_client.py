@@ -112,6 +112,7 @@ def _checked(endpoint: str, bucket: str, options: OSSOptions) -> str:
         endpoint = f"https://{endpoint}"
     try:
         parts = urlsplit(endpoint)
+        _ = parts.port  # refuses what is no number
     except ValueError as error:
         raise _wrong(bucket, f"the endpoint is no URL: {error}") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
