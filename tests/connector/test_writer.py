@@ -68,6 +68,17 @@ def test_an_object_is_replaced_only_at_the_end(store: Store, parts: int) -> None
     assert store.raw_get("data") == data
 
 
+def test_aborting_leaves_nothing_behind(store: Store) -> None:
+    """What was sent before an abort is dropped on the store, and the old object stands."""
+    store.raw_put("data", OLD)
+    file = ObjectWriter(store.provider(), store.key("data"))
+    file.write(_noise(store.part_bytes + 9))
+    assert len(store.unfinished("data")) == 1
+    file.abort()
+    assert store.unfinished("data") == []
+    assert store.raw_get("data") == OLD
+
+
 @pytest.mark.parametrize("parts", [0, 1])
 def test_only_if_absent(store: Store, parts: int) -> None:
     """With ``if_absent`` an existing object stands; a store without the means says so at once."""
