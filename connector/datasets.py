@@ -198,12 +198,17 @@ class _ObjectDataset(Generic[T]):
     def __repr__(self) -> str:
         transform = self._maker.transform
         name = getattr(transform, "__name__", repr(transform))
-        return f"{type(self).__name__}({self.table!r}, transform={name})"
+        return f"{type(self).__name__}({self.table.summary}, transform={name})"
 
     @property
     def table(self) -> ObjectTable:
         """The objects: ``len``, rows by index, slices."""
         return self._maker.table
+
+    @property
+    def samples_skipped(self) -> int:
+        """How many bad samples this process has skipped; workers count their own."""
+        return self._maker.skips.skipped
 
     @property
     def labels(self) -> list[Any]:

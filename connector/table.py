@@ -22,6 +22,7 @@ __all__ = ["ObjectRow", "ObjectTable", "TableBuilder"]
 
 Numbers = TypeVar("Numbers", bound="npt.NDArray[Any]")
 
+_BUCKETS_SHOWN = 3
 _MAPPED_FROM_BYTES = 1 << 20
 """Below it, a file is not worth its while."""
 
@@ -141,8 +142,14 @@ class ObjectTable:
         return len(self._sizes)
 
     def __repr__(self) -> str:
-        where = ", ".join(self.roots[:3]) + (", ..." if len(self.roots) > 3 else "")  # noqa: PLR2004 a few say enough
-        return f"ObjectTable({len(self):,} objects in {where or 'no bucket'})"
+        return f"ObjectTable({self.summary})"
+
+    @property
+    def summary(self) -> str:
+        """How many objects, and where."""
+        where = ", ".join(self.roots[:_BUCKETS_SHOWN]) or "no bucket"
+        more = ", ..." if len(self.roots) > _BUCKETS_SHOWN else ""
+        return f"{len(self):,} objects in {where}{more}"
 
     def __iter__(self) -> Iterator[ObjectRow]:
         return map(self._row, range(len(self)))
