@@ -147,7 +147,13 @@ class OSSProvider(Provider):
 
     @override
     def _head(self, key: str) -> ObjectInfo:
-        return describe(key, self._client.get().bucket.head_object(key).headers)
+        headers = self._client.get().bucket.head_object(key).headers
+        if "Content-Length" not in headers:
+            # Taken for empty, an object would be left out of a compose.
+            raise ServiceError(
+                "the answer does not tell the object's size", uri=self.uri(key), operation="head"
+            )
+        return describe(key, headers)
 
     @override
     def _get(self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None) -> bytes:

@@ -15,6 +15,8 @@ from providers.errors import (
     ServiceError,
     UnavailableError,
 )
+from providers.oss_client import Body
+from providers.testing.harness import noise
 from providers.values import ByteRange, ObjectInfo
 from tests.providers.oss.stores import (
     BUCKET,
@@ -157,3 +159,14 @@ def test_pin_without_an_etag_is_refused(provider: OSSProvider) -> None:
     """A version that cannot be pinned to is not read unpinned."""
     with pytest.raises(LimitError, match="no etag"):
         provider.get("key", if_match=ObjectInfo("key", size=4))
+
+
+def test_body_leaves_in_pieces() -> None:
+    """Each piece gets the socket's time limit anew, so that slow lines can send large parts."""
+    data = noise(1_000_000)
+    body = Body(memoryview(data))
+    pieces = list(body)
+    assert len(body) == len(data)
+    assert b"".join(pieces) == data
+    assert max(map(len, pieces)) <= 256 * 1024
+    assert list(body) == pieces

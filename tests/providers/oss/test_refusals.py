@@ -135,3 +135,16 @@ def test_missing_bucket_is_told_by_head(front: Front) -> None:
     assert caught.value.request_id
     with pytest.raises(NotFoundError, match="code NoSuchKey"):
         opened(front.endpoint).head("key")
+
+
+def test_head_without_a_size_raises(front: Front, server: OSSServer, provider: OSSProvider) -> None:
+    """An answer that tells no size is not taken for that of an empty object."""
+    store(server, "key", b"body")
+
+    def strip(answer: Answer) -> Answer:
+        kept = tuple(pair for pair in answer.headers if pair[0].lower() != "content-length")
+        return replace(answer, headers=kept)
+
+    front.rewrite(strip)
+    with pytest.raises(ServiceError, match="does not tell the object's size"):
+        provider.head("key")
