@@ -74,7 +74,7 @@ class GCSProvider(Provider):
         transfer: TransferOptions | None = None,
     ) -> None:
         super().__init__(bucket, options, transfer)
-        self.options = settings = resolved(self.options)
+        self.options = settings = resolved(self.options, self.uri())
         times = self.transfer
         self._clients: ClientSlot[GCSClient] = ClientSlot(lambda: open_client(settings, times))
 
@@ -311,7 +311,7 @@ class GCSProvider(Provider):
         self, operation: str, key: str, status: int, headers: Mapping[str, str], body: bytes
     ) -> ProviderError:
         lower = {name.lower(): value for name, value in headers.items()}
-        kind, message, code = explained(status, lower, body)
+        kind, message, code = explained(status, body)
         return kind(
             message,
             uri=self.uri(key),

@@ -58,6 +58,14 @@ _REASONS: Mapping[str, type[ProviderError]] = MappingProxyType(
 """Reasons of the JSON API that mean more than their status, which may be 403. Source:
 https://cloud.google.com/storage/docs/json_api/v1/status-codes, read 2026-11-30."""
 
+_UNEXPLAINED: Mapping[int, str] = MappingProxyType(
+    {
+        401: "the credentials are missing, wrong or expired",
+        403: "these credentials may not do this",
+        404: "there is no such object, or no such bucket",
+    }
+)
+
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+)")
 
 
@@ -87,9 +95,7 @@ class AnswerError(Exception):
 # ---- Errors --------------------------------------------------------------------------------
 
 
-def explained(
-    status: int, headers: Mapping[str, str], body: bytes
-) -> tuple[type[ProviderError], str, str | None]:
+def explained(status: int, body: bytes) -> tuple[type[ProviderError], str, str | None]:
     """Return class, message and code of an error answer of either API."""
     code, message = _json_error(body)
     if not code and not message:
@@ -98,11 +104,7 @@ def explained(
     kind = _REASONS.get(code or "") or error_type(status, code)
     if not message:
         # The answer to a HEAD has no body, and proxies have bodies of their own.
-        message = {
-            401: "the credentials are missing, wrong or expired",
-            403: "these credentials may not do this",
-            404: "there is no such object, or no such bucket",
-        }.get(status, f"the store refused the request ({headers.get('content-type', 'no text')})")
+        message = _UNEXPLAINED.get(status, "the store gave no reason")
     return kind, message, code
 
 

@@ -31,6 +31,7 @@ _GOOGLE = ".googleapis.com"
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 _PIECE_BYTES = 256 * 1024
 _SUCCESS = range(200, 300)
+_TOKEN = re.compile(r"[!-~]+")
 _ENDPOINT = re.compile(r"(https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d+)?)/*")
 
 _NO_CREDENTIALS = (
@@ -47,25 +48,28 @@ _DEFAULT_CHAIN = (
 # ---- Settings ------------------------------------------------------------------------------
 
 
-def resolved(options: GCSOptions) -> GCSOptions:
+def resolved(options: GCSOptions, uri: str) -> GCSOptions:
     """Return the options with the endpoint filled in from the environment.
 
     What ``STORAGE_EMULATOR_HOST`` names, and any endpoint on plain ``http``, is an emulator:
     it gets no credentials unless the options have some.
 
     Raises:
-        SettingsError: the endpoint is no URL of a host, or there are credentials of two kinds.
+        SettingsError: the endpoint is no URL of a host, there are credentials of two kinds, or
+            the token is none.
     """
     named = options.access_token, options.credentials_file, options.anonymous or None
     if sum(one is not None for one in named) > 1:
-        raise SettingsError(
-            "access_token, credentials_file and anonymous exclude each other; set one of them"
+        raise _wrong(
+            uri, "access_token, credentials_file and anonymous exclude each other; set one of them"
         )
+    if options.access_token is not None and not _TOKEN.fullmatch(_token(options)):
+        raise _wrong(uri, "access_token is empty or holds characters that no token has")
     from_environment = os.environ.get("STORAGE_EMULATOR_HOST", "").strip()
     if options.endpoint is not None:
-        endpoint = _checked(options.endpoint, "https")
+        endpoint = _checked(options.endpoint, "https", uri)
     elif from_environment:
-        endpoint = _checked(from_environment, "http")
+        endpoint = _checked(from_environment, "http", uri)
     else:
         return options
     emulator = options.endpoint is None or endpoint.startswith("http:")
@@ -75,15 +79,24 @@ def resolved(options: GCSOptions) -> GCSOptions:
     return options.model_copy(update={"endpoint": endpoint, "anonymous": anonymous})
 
 
-def _checked(endpoint: str, scheme: str) -> str:
+def _token(options: GCSOptions) -> str:
+    # A secret mounted as a file often brings a line's end along.
+    return "" if options.access_token is None else options.access_token.get_secret_value().strip()
+
+
+def _checked(endpoint: str, scheme: str, uri: str) -> str:
     """Return ``scheme://host[:port]``."""
     url = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
     found = _ENDPOINT.fullmatch(url)
     if not found:
-        raise SettingsError(
-            f"the endpoint {endpoint!r} is not of the form https://host or http://host:port"
+        raise _wrong(
+            uri, f"the endpoint {endpoint!r} is not of the form https://host or http://host:port"
         )
     return found[1]
+
+
+def _wrong(uri: str, message: str) -> SettingsError:
+    return SettingsError(message, uri=uri, operation="open")
 
 
 def is_google(options: GCSOptions) -> bool:
@@ -242,7 +255,7 @@ def _credentials(options: GCSOptions) -> Any:
         return google.auth.credentials.AnonymousCredentials()  # type: ignore[no-untyped-call]
     if options.access_token is not None:
         return google.oauth2.credentials.Credentials(  # type: ignore[no-untyped-call]
-            token=options.access_token.get_secret_value(), quota_project_id=options.project
+            token=_token(options), quota_project_id=options.project
         )
     if options.credentials_file is None:
         return google.auth.default(scopes=_SCOPES, quota_project_id=options.project)[0]

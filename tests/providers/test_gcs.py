@@ -10,7 +10,7 @@ from typing_extensions import override
 from providers.gcs import GCSProvider
 from providers.testing import ProviderSuite
 from tests.fakes.front import Front
-from tests.providers.gcs import options, raw_bucket
+from tests.providers.gcs.access import options, raw_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -12,8 +12,11 @@ from providers.gcs import GCSProvider
 from providers.options import GCSOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from providers.values import ObjectInfo
+    from tests.fakes.front import Record
+    from tests.fakes.wire import Request
     from tests.servers.fake_gcs import GCSServer
 
 
@@ -76,3 +79,26 @@ def options(endpoint: str, **changes: Any) -> GCSOptions:
 def provider(endpoint: str, bucket: str, **changes: Any) -> GCSProvider:
     """A provider of a bucket on that emulator."""
     return GCSProvider(bucket, options(endpoint, **changes))
+
+
+def is_complete(request: Request | Record) -> bool:
+    """Whether a request completes an upload."""
+    return request.method == "POST" and "uploadId=" in request.query
+
+
+def is_compose(request: Request | Record) -> bool:
+    """Whether a request composes."""
+    return request.path.endswith("/compose")
+
+
+def is_method(method: str) -> Callable[[Request], bool]:
+    """Whether a request has a method."""
+    return lambda request: request.method == method
+
+
+def upload(gcs: GCSProvider, key: str, *parts: bytes) -> ObjectInfo:
+    """Write an object by an upload in parts."""
+    with gcs.start_multipart(key) as unfinished:
+        for number, part in enumerate(parts, 1):
+            unfinished.put_part(number, part)
+        return unfinished.complete()
