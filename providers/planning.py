@@ -72,13 +72,12 @@ def part_size(total_bytes: int, wanted_bytes: int, limits: Limits) -> int:
         LimitError: no part size is large enough.
     """
     needed = -(-total_bytes // limits.max_parts)
-    size = max(wanted_bytes, needed, limits.min_part_bytes)
-    if size > limits.max_part_bytes:
+    if needed > limits.max_part_bytes:
         raise LimitError(
-            f"{total_bytes} bytes need parts of {size} bytes; the service takes at most "
+            f"{total_bytes} bytes need parts of {needed} bytes; the service takes at most "
             f"{limits.max_parts} parts of {limits.max_part_bytes} bytes"
         )
-    return size
+    return max(needed, min(max(wanted_bytes, limits.min_part_bytes), limits.max_part_bytes))
 
 
 def compose_groups(count: int, max_sources: int) -> list[int]:
@@ -101,11 +100,18 @@ def plan_join(sizes: Sequence[int], part_size_bytes: int, limits: Limits) -> lis
         sizes: bytes of each source; empty ones are left out.
         part_size_bytes: size of a part that goes through the client.
         limits: of the provider that joins.
+
+    Raises:
+        LimitError: no number of parts suffices.
     """
     pieces = [Piece(i, 0, size) for i, size in enumerate(sizes) if size]
-    if limits.equal_parts:
-        return _equal_parts(pieces, part_size_bytes, limits)
-    return _legal_parts(pieces, part_size_bytes, limits)
+    if not pieces:
+        return []
+    cut = _equal_parts if limits.equal_parts else _legal_parts
+    parts = cut(pieces, part_size_bytes, limits)
+    if len(parts) <= limits.max_parts:
+        return parts
+    return _slices(pieces, part_size(sum(sizes), part_size_bytes, limits))
 
 
 def _equal_parts(pieces: list[Piece], wanted_bytes: int, limits: Limits) -> list[list[Piece]]:
@@ -113,9 +119,18 @@ def _equal_parts(pieces: list[Piece], wanted_bytes: int, limits: Limits) -> list
     total = sum(piece.size for piece in pieces)
     sizes = {piece.size for piece in pieces[:-1]}
     agreed = len(sizes) == 1 and pieces[-1].size <= max(sizes)
-    if agreed and limits.min_join_bytes <= max(sizes) <= limits.max_part_bytes:
+    if agreed and _smallest_copied(limits) <= max(sizes) <= limits.max_part_bytes:
         return [[piece] for piece in pieces]
-    size = part_size(total, wanted_bytes, limits)
+    return _slices(pieces, part_size(total, wanted_bytes, limits))
+
+
+def _smallest_copied(limits: Limits) -> int:
+    """Return the smallest source, but the last, that makes a part by itself."""
+    return max(limits.min_join_bytes, limits.min_part_bytes)
+
+
+def _slices(pieces: list[Piece], size: int) -> list[list[Piece]]:
+    """Cut the joined sources every ``size`` bytes, wherever that falls."""
     parts: list[list[Piece]] = []
     room = 0
     for piece in pieces:
@@ -135,7 +150,7 @@ def _legal_parts(pieces: list[Piece], wanted_bytes: int, limits: Limits) -> list
     """Large sources alone, small neighbours together until they make a legal part."""
     parts: list[list[Piece]] = []
     group: list[Piece] = []
-    room = max(wanted_bytes, limits.min_part_bytes)
+    room = min(max(wanted_bytes, limits.min_part_bytes), limits.max_part_bytes)
     for piece in pieces:
         rest = piece
         filled = sum(member.size for member in group)
@@ -143,13 +158,13 @@ def _legal_parts(pieces: list[Piece], wanted_bytes: int, limits: Limits) -> list
             # Borrow from this source what the group lacks, or all of it where the rest
             # would be too small to be a part of its own.
             take = min(limits.min_part_bytes - filled, rest.size)
-            if rest.size - take < limits.min_join_bytes:
+            if rest.size - take < _smallest_copied(limits):
                 take = rest.size
             group.append(Piece(rest.source, rest.start, rest.start + take))
             rest = Piece(rest.source, rest.start + take, rest.stop)
         if not rest.size:
             continue
-        if rest.size >= limits.min_join_bytes:
+        if rest.size >= _smallest_copied(limits):
             parts.extend([group] if group else [])
             parts.extend([cut] for cut in _cut(rest, limits))
             group = []

@@ -122,7 +122,7 @@ def compose_many(
     limits = provider.limits
     if limits.joins_server_side:
         plan = plan_join([i.size for i in full], provider.transfer.part_size_bytes, limits)
-        if any(len(part) > 1 for part in plan):
+        if len(full) > limits.max_sources or any(len(part) > 1 for part in plan):
             return _join_parts(provider, full, plan, destination, if_absent, metadata)
     elif len(full) > limits.max_sources:
         return _compose_tree(provider, full, destination, if_absent, metadata)
