@@ -164,8 +164,9 @@ class TestFields:
 
     def test_all_faults_are_told_at_once(self, kind: type[Options]) -> None:
         """Several faults come in one error."""
+        misspelt: dict[str, Any] = {"nonsense": 1, "rubbish": 2}
         with pytest.raises(SettingsError) as caught:
-            kind(nonsense=1, rubbish=2)
+            kind(**misspelt)
         assert "'nonsense'" in str(caught.value)
         assert "'rubbish'" in str(caught.value)
 
