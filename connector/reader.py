@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from typing_extensions import override
 
-from connector.binary_file import BinaryFile
+from connector.binary_file import BinaryFile, flat_view
 from providers import ByteRange, IntegrityError, ObjectInfo, PreconditionError, RangeError
 from providers.planning import split_range
 from providers.transfer import Get, get_many
@@ -211,13 +211,17 @@ class ObjectReader(BinaryFile):
 
     @override
     def readinto(self, buffer: Buffer, /) -> int:
-        with memoryview(buffer) as given:
-            if given.readonly or not given.c_contiguous:
-                raise TypeError("readinto needs a writable, C-contiguous buffer")
-            # Unlike cast, raw takes every format and shape.
-            with PickleBuffer(buffer).raw() as view, view[: self._count(len(view))] as wanted:
-                self._fill(wanted)
-                return len(wanted)
+        if memoryview(buffer).readonly:
+            raise TypeError("readinto needs a writable buffer")
+        view = flat_view(buffer)
+        if view is None:
+            data = self.read(memoryview(buffer).nbytes)
+            with PickleBuffer(buffer).raw() as raw:
+                raw[: len(data)] = data
+            return len(data)
+        with view[: self._count(len(view))] as wanted:
+            self._fill(wanted)
+            return len(wanted)
 
     @override
     def read1(self, size: int | None = -1, /) -> bytes:

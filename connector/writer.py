@@ -9,12 +9,11 @@ import sys
 import threading
 import weakref
 from functools import partial
-from pickle import PickleBuffer
 from typing import TYPE_CHECKING, NoReturn
 
 from typing_extensions import override
 
-from connector.binary_file import BinaryFile
+from connector.binary_file import BinaryFile, flat_view
 from connector.parts import Parts
 from providers import ProviderError
 
@@ -131,20 +130,15 @@ class ObjectWriter(BinaryFile):
     @override
     def write(self, buffer: Buffer, /) -> int:
         self._check_usable("write")
-        # Unlike cast, raw takes every format and shape.
-        with memoryview(buffer) as given:
-            if not given.c_contiguous:
-                raise ValueError(
-                    f"write {self.uri}: the buffer is not C-contiguous; make it so "
-                    "(numpy.ascontiguousarray)"
-                )
-            with PickleBuffer(buffer).raw() as view:
-                try:
-                    self._parts.add(view)
-                except BaseException as error:
-                    self._fail(error)
-                    raise
-                return view.nbytes
+        view = flat_view(buffer)
+        if view is None:
+            view = memoryview(memoryview(buffer).tobytes())
+        try:
+            self._parts.add(view)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        return view.nbytes
 
     @override
     def tell(self) -> int:
