@@ -6,6 +6,7 @@ URLs must not normalise their paths.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -64,7 +65,7 @@ class BucketAddress:
 
         Raises:
             SettingsError: the endpoint is no ``http`` or ``https`` URL of a host and perhaps a
-                path, or the bucket's name cannot stand in a host.
+                path, or the bucket's name and its host make no host name.
         """
         parts, host = _split(endpoint)
         root = parts.path.rstrip("/")
@@ -72,9 +73,10 @@ class BucketAddress:
             root = f"{root}/{quote(bucket, safe='')}"
         elif style == "virtual":
             # Anything else could end the host early and send signed requests elsewhere.
-            if not _HOST_LABELS.fullmatch(bucket):
+            if not _HOST_LABELS.fullmatch(bucket) or _is_address(parts.hostname or ""):
                 raise SettingsError(
-                    f"bucket {bucket!r} cannot be part of a host name; use path-style addressing"
+                    f"bucket {bucket!r} cannot be put before the host of {endpoint!r}; "
+                    "use path-style addressing"
                 )
             host = f"{bucket}.{host}"
         return cls(f"{parts.scheme}://{host}", host, root)
@@ -109,3 +111,11 @@ def _split(endpoint: str) -> tuple[SplitResult, str]:
     if port is None or port == _DEFAULT_PORTS[parts.scheme]:
         return parts, name
     return parts, f"{name}:{port}"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
