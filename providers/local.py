@@ -29,6 +29,7 @@ from providers.errors import (
     ProviderError,
     SettingsError,
     UnavailableError,
+    UnsupportedError,
 )
 from providers.file_errors import file_error
 from providers.local_uploads import LocalUpload
@@ -248,7 +249,15 @@ class LocalProvider(Provider):
     # ---- Writing -------------------------------------------------------------------------
 
     def place(self, key: str) -> Place:
-        """Return where the file of a key is, or will be."""
+        """Return where the file of a key is, or will be.
+
+        Raises:
+            UnsupportedError: on a system that cannot keep writes from following links.
+        """
+        if not hasattr(os, "O_NOFOLLOW"):
+            raise UnsupportedError(
+                "files are written on Linux and macOS only", uri=self.uri(key), operation="write"
+            )
         *parents, name = (segment.encode() for segment in key.split("/")[len(self._root) :])
         return Place(_path(self._top), tuple(parents), name)
 
@@ -353,7 +362,8 @@ def _root_names(path: str) -> list[str]:
     """
     bare = path.removesuffix("/").removeprefix("/")
     names = bare.split("/") if bare else []
-    if not PurePath(path).is_absolute() or not all(map(_is_plain, names)):
+    absolute = path.startswith("/") or PurePath(path).is_absolute()
+    if not absolute or not all(map(_is_plain, names)):
         raise SettingsError(
             f"option 'root': {path!r} must be an absolute path without empty names, '.' and '..'"
         )

@@ -19,7 +19,7 @@ from providers.local import LocalProvider
 from providers.options import LocalOptions, TransferOptions
 from providers.retry import without_waiting
 from providers.values import ByteRange
-from tests.providers.files import files_below, key
+from tests.providers.files import files_below, key, writes
 
 
 @pytest.fixture
@@ -130,6 +130,17 @@ class TestErrors:
         with pytest.raises(UnsupportedError, match="hard links"):
             provider.put(key(root / "a"), b"x", if_absent=True)
         assert files_below(root) == {}
+
+    def test_writing_needs_a_system_that_refuses_links(
+        self, provider: LocalProvider, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where the system cannot keep a write from following links, files are only read."""
+        (root / "a").write_bytes(b"old")
+        monkeypatch.delattr(os, "O_NOFOLLOW")
+        for write in writes(provider, key(root / "b"), key(root / "a")).values():
+            with pytest.raises(UnsupportedError, match="Linux and macOS"):
+                write()
+        assert provider.get(key(root / "a")) == b"old"
 
     def test_reserved_names_are_refused(self, provider: LocalProvider, root: Path) -> None:
         """No key has the name of a temporary."""
