@@ -20,12 +20,21 @@ from providers.errors import (
     ThrottledError,
     TimedOutError,
     UnavailableError,
+    UnsupportedError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
-__all__ = ["ERROR_CODES", "error_type", "parse_error_xml", "retry_after_seconds", "user_metadata"]
+__all__ = [
+    "ERROR_CODES",
+    "error_type",
+    "http_date",
+    "parse_error_xml",
+    "retry_after_seconds",
+    "user_metadata",
+]
 
 ERROR_CODES: Mapping[str, type[ProviderError]] = MappingProxyType(
     {
@@ -64,6 +73,7 @@ ERROR_CODES: Mapping[str, type[ProviderError]] = MappingProxyType(
         "OperationAborted": UnavailableError,
         "ConditionalRequestConflict": UnavailableError,
         "RequestTimeout": TimedOutError,
+        "NotImplemented": UnsupportedError,
     }
 )
 """Codes of S3, OSS and the GCS XML API. Sources: the error lists of the services' references
@@ -80,6 +90,7 @@ _STATUSES: Mapping[int, type[ProviderError]] = MappingProxyType(
         412: PreconditionError,
         416: RangeError,
         429: ThrottledError,
+        501: UnsupportedError,
     }
 )
 
@@ -118,6 +129,14 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     except (TypeError, ValueError):
         return None
     return max(0.0, moment.timestamp() - time.time())
+
+
+def http_date(value: str | None) -> datetime | None:
+    """Read an HTTP date such as that of ``Last-Modified``; None if absent or unreadable."""
+    try:
+        return email.utils.parsedate_to_datetime(value or "")
+    except (TypeError, ValueError):
+        return None
 
 
 def user_metadata(raw: Mapping[str, str]) -> tuple[dict[str, str], str | None]:

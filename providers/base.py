@@ -74,6 +74,11 @@ class Provider(Sender):
             NotFoundError: there is no such bucket (an empty one yields nothing).
             AccessDeniedError: listing is not allowed; never an empty list.
         """
+        if start_after is not None and not start_after.startswith(prefix):
+            # Some stores refuse a start outside the prefix: it lies before all its keys, or after.
+            if start_after > prefix:
+                return
+            start_after = None
         last = start_after
         for entry in self._entries(prefix, start_after, stop_before, delimiter):
             if stop_before is not None and entry.key >= stop_before:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from providers.retry import without_waiting
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -74,6 +76,12 @@ class Harness:
             self.raw_put(key, b"x")
 
     # ---- Shared by the groups ------------------------------------------------------------
+
+    @pytest.fixture(autouse=True)
+    def _without_waiting(self) -> Iterator[None]:
+        """No pauses between attempts: what a server cannot do, it cannot do later either."""
+        with without_waiting():
+            yield
 
     @pytest.fixture
     def provider(self) -> Provider:

@@ -1,6 +1,7 @@
 """What the three S3 servers have in common: an endpoint, a key pair, and boto3 set up for them."""
 
 import contextlib
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,7 @@ class S3Server:
 
     def client(self) -> Any:
         """A boto3 client; the caller closes it."""
-        return boto3.session.Session().client(
+        return _session().client(
             "s3",
             endpoint_url=self.endpoint,
             region_name=self.region,
@@ -42,3 +43,9 @@ class S3Server:
         with contextlib.closing(self.client()) as client:
             client.create_bucket(Bucket=name)
         return name
+
+
+@functools.lru_cache(maxsize=1)
+def _session() -> Any:
+    """One session for all: loading the service's model takes longer than most tests."""
+    return boto3.session.Session()
