@@ -14,7 +14,6 @@ import os
 import stat
 from datetime import datetime, timezone
 from itertools import islice
-from pathlib import PurePath
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from typing_extensions import Self, override
@@ -34,6 +33,7 @@ from providers.errors import (
 from providers.file_errors import file_error
 from providers.local_uploads import LocalUpload
 from providers.options import LocalOptions, Options, TransferOptions
+from providers.paths import PLAIN_NAMES, is_plain, path_of, root_names
 from providers.values import ByteRange, Limits, ObjectInfo, ObjectURI
 from providers.walking import Found, Scope, Tree
 
@@ -66,8 +66,6 @@ _LIMITS = Limits(
 
 _PAGE_OBJECTS = 1000
 
-_PLAIN_NAMES = "between the slashes of a file's key stands no empty name, '.', '..' or NUL"
-
 
 class LocalProvider(Provider):
     """Files below ``options.root`` (default: ``/``)."""
@@ -85,7 +83,7 @@ class LocalProvider(Provider):
         super().__init__(bucket, options, transfer)
         chosen = cast("LocalOptions", self.options)
         self._follow_links = chosen.follow_links
-        self._root = _root_names(chosen.root or "/")
+        self._root = root_names(chosen.root or "/")
 
     @classmethod
     @override
@@ -94,8 +92,8 @@ class LocalProvider(Provider):
     ) -> Self:
         chosen = cast("LocalOptions", options or LocalOptions())
         names = uri.key.split("/")[:-1]
-        if not all(map(_is_plain, names)):
-            raise LimitError(_PLAIN_NAMES, uri=str(uri), operation="open")
+        if not all(map(is_plain, names)):
+            raise LimitError(PLAIN_NAMES, uri=str(uri), operation="open")
         if chosen.root is None:
             chosen = chosen.model_copy(update={"root": "/" + "/".join(names)})
         provider = cls(uri.bucket, chosen, transfer)
@@ -126,8 +124,8 @@ class LocalProvider(Provider):
     def _check_segments(self, key: str, segments: list[str], operation: str) -> list[str]:
         """Refuse names that a path would give another meaning, or that are ours."""
         for name in segments:
-            if not _is_plain(name):
-                raise self.limit_error(operation, key, _PLAIN_NAMES)
+            if not is_plain(name):
+                raise self.limit_error(operation, key, PLAIN_NAMES)
             if name.encode().startswith(TEMPORARY):
                 raise self.limit_error(
                     operation, key, f"names that begin with {TEMPORARY.decode()} are reserved"
@@ -144,13 +142,13 @@ class LocalProvider(Provider):
     def _may_follow(self, link: bytes) -> bool:
         if self._follow_links:
             return True
-        root = os.path.realpath(_path(self._top))
+        root = os.path.realpath(path_of(self._top))
         return os.path.commonpath([root, os.path.realpath(link)]) == root
 
     @contextlib.contextmanager
     def _opened(self, key: str, pin: ObjectInfo | None, operation: str) -> Iterator[int]:
         """Open a file for reading; raise if it is not, or does not stay, the one pinned."""
-        path = _path(key)
+        path = path_of(key)
         if not self._may_follow(path):
             raise AccessDeniedError(
                 "a link leads out of the root, and the option follow_links is false",
@@ -240,9 +238,9 @@ class LocalProvider(Provider):
             start = self._top
         else:
             raise self.limit_error("list", prefix, f"outside of the root /{self._top}")
-        if start and not self._may_follow(_path(start)):
+        if start and not self._may_follow(path_of(start)):
             return
-        tree = Tree(_path, self._may_follow)
+        tree = Tree(path_of, self._may_follow)
         for found in tree.walk(start, Scope(prefix, after, before, delimiter)):
             yield _found(found)
 
@@ -259,7 +257,7 @@ class LocalProvider(Provider):
                 "files are written on Linux and macOS only", uri=self.uri(key), operation="write"
             )
         *parents, name = (segment.encode() for segment in key.split("/")[len(self._root) :])
-        return Place(_path(self._top), tuple(parents), name)
+        return Place(path_of(self._top), tuple(parents), name)
 
     def write(self, key: str, fill: Callable[[int], None], *, if_absent: bool) -> ObjectInfo:
         """Have a hidden file filled, and make it the object; all or nothing."""
@@ -347,32 +345,6 @@ class LocalProvider(Provider):
         if not isinstance(error, OSError):
             return None
         return file_error(error, operation, self.uri(key))
-
-
-def _is_plain(name: str) -> bool:
-    """Whether a path gives a name no meaning of its own."""
-    return name not in {"", ".", ".."} and "\0" not in name
-
-
-def _root_names(path: str) -> list[str]:
-    """Split a root into names.
-
-    Raises:
-        SettingsError: it is not an absolute path of plain names.
-    """
-    bare = path.removesuffix("/").removeprefix("/")
-    names = bare.split("/") if bare else []
-    absolute = path.startswith("/") or PurePath(path).is_absolute()
-    if not absolute or not all(map(_is_plain, names)):
-        raise SettingsError(
-            f"option 'root': {path!r} must be an absolute path without empty names, '.' and '..'"
-        )
-    return names
-
-
-def _path(key: str) -> bytes:
-    # On Windows a key begins with its drive.
-    return (key if os.name == "nt" else f"/{key}").encode()
 
 
 def _describe(key: str, status: os.stat_result) -> ObjectInfo:
