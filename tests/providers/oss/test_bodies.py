@@ -43,6 +43,16 @@ def test_short_body_is_read_again(
         provider.get("key", byte_range)
 
 
+def test_body_shorter_than_its_range_is_read_again(
+    front: Front, server: OSSServer, provider: OSSProvider
+) -> None:
+    """A body that agrees with its length but not with its range is short all the same."""
+    store(server, "key", b"0123456789")
+    front.rewrite(lambda answer: replace(answer, body=answer.body[:-1]))
+    assert provider.get("key", ByteRange(2, 9)) == b"2345678"
+    assert len(front.requests) == 2
+
+
 def test_short_listing_is_read_again(
     front: Front, server: OSSServer, provider: OSSProvider
 ) -> None:

@@ -7,6 +7,7 @@ import socket
 import socketserver
 import ssl
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,7 +26,7 @@ from providers.errors import (
 from providers.retry import without_waiting
 from providers.testing.harness import noise
 from providers.values import ByteRange
-from tests.fakes.front import Front
+from tests.fakes.front import Front, Request
 from tests.providers.oss.stores import (
     BUCKET,
     PART_BYTES,
@@ -125,7 +126,10 @@ def test_completing_may_take_long(front: Front, server: OSSServer) -> None:
 
 def test_one_connection_serves_all(front: Front, provider: OSSProvider) -> None:
     """Every answer, an error's too, is read to its end and leaves its connection usable."""
+    front.rewrite(lambda answer: replace(answer, body=b"wordy"), when=_puts, times=2)
     provider.put("key", b"body")
+    with provider.start_multipart("whole") as upload:
+        upload.put_part(1, b"x")
     for call in (
         lambda: provider.get("missing"),
         lambda: provider.head("missing"),
@@ -171,6 +175,10 @@ def test_netrc_does_not_replace_the_signature(
     monkeypatch.setenv("NETRC", str(netrc))
     opened(server.endpoint).put("key", b"body")
     assert server.objects(BUCKET) == {"key": b"body"}
+
+
+def _puts(request: Request) -> bool:
+    return request.method == "PUT"
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from providers.errors import (
     ThrottledError,
     TimedOutError,
     UnavailableError,
+    UnsupportedError,
 )
 from providers.oss_answers import describe
 from providers.values import HttpRequest
@@ -93,13 +94,14 @@ def test_exception_of_oss2_is_translated(kind: type[Exception]) -> None:
     expected: dict[str, type[ProviderError]] = {
         "ClientError": SettingsError,
         "InconsistentError": IntegrityError,
+        "NotImplemented": UnsupportedError,
         "OpenApiServerError": UnavailableError,
         "RequestError": UnavailableError,
     }
     if issubclass(kind, sdk.ServerError):
         assert found.status == getattr(kind, "status", 400)
         assert found.code == (getattr(kind, "code", "") or "SomeCode")
-        assert type(found) is _OF_STATUS[found.status or 0]
+        assert type(found) is expected.get(kind.__name__, _OF_STATUS[found.status or 0])
     else:
         assert type(found) is expected.get(kind.__name__, ServiceError)
 

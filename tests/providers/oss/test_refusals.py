@@ -80,6 +80,15 @@ def test_list_refused_on_a_later_page_raises(
         next(entries)
 
 
+def test_list_starts_where_it_is_told(server: OSSServer, provider: OSSProvider) -> None:
+    """The service leaves out what comes before, instead of sending it to be dropped."""
+    for key in ("a", "b", "c"):
+        store(server, key, b"x")
+    server.requests.clear()
+    assert [entry.key for entry in provider.list_objects(start_after="b")] == ["c"]
+    assert [r.query["start-after"] for r in server.requests] == ["b"]
+
+
 def test_list_that_says_it_goes_on_but_not_where_raises(
     front: Front, server: OSSServer, provider: OSSProvider
 ) -> None:

@@ -67,6 +67,21 @@ def test_failing_complete_leaves_the_old_object(
     assert server.unfinished_uploads(BUCKET) == []
 
 
+def test_if_absent_is_settled_at_both_ends_of_an_upload(
+    server: OSSServer, provider: OSSProvider
+) -> None:
+    """An object that is there spares the parts; one that appears meanwhile stands."""
+    with provider.start_multipart("whole", if_absent=True) as upload:
+        upload.put_part(1, b"mine")
+        store(server, "whole", b"theirs")
+        with pytest.raises(PreconditionError, match="complete oss://the-bucket/whole"):
+            upload.complete()
+    with pytest.raises(PreconditionError, match="start_multipart oss://the-bucket/whole"):
+        provider.start_multipart("whole", if_absent=True)
+    assert server.objects(BUCKET) == {"whole": b"theirs"}
+    assert server.unfinished_uploads(BUCKET) == []
+
+
 @pytest.mark.parametrize("body", [FAILED, b"", b"<html>Fine</html>"])
 def test_success_is_what_the_body_says(front: Front, server: OSSServer, body: bytes) -> None:
     """A 200 to complete, copy or a copied part that does not say so is none."""
