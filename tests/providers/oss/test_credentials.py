@@ -25,7 +25,7 @@ def from_environment(
     server: OSSServer, patch: pytest.MonkeyPatch, token: str | None, **changes: Any
 ) -> OSSProvider:
     """Return a provider without credentials of its own, and put some into the environment."""
-    patch.setenv("OSS_ACCESS_KEY_ID", "STS.id" if token else "AKID")
+    patch.setenv("OSS_ACCESS_KEY_ID", "STS.id\n" if token else "AKID\n")
     patch.setenv("OSS_ACCESS_KEY_SECRET", "sts-secret\n" if token else "SECRET\n")
     if token:
         patch.setenv("OSS_SESSION_TOKEN", token)
