@@ -90,7 +90,7 @@ def train(store: Store, *, kill_after: int | None = None) -> None:
 def finish(store: Store, count: int, seconds: float) -> Run:
     """Read the run's history off its last checkpoint."""
     checkpoints = Checkpoint(f"{store.base}checkpoints/")
-    history = checkpoints.load(checkpoints.latest())["history"]
+    history = checkpoints.load(checkpoints.names()[-1])["history"]
     return Run(store, history, seconds, count * len(history))
 
 

@@ -39,7 +39,7 @@ def test_every_constructor_has_a_one_liner() -> None:
     assert "Checkpoint(" in text
 
 
-@pytest.mark.parametrize(("line", "answer"), zip(_ONE_LINERS, _ANSWERS, strict=True))
+@pytest.mark.parametrize(("line", "answer"), list(zip(_ONE_LINERS, _ANSWERS, strict=True)))
 def test_one_liner(line: str, answer: str, environment: Mapping[str, str]) -> None:
     """The line runs as it stands and prints what it should."""
     words = shlex.split(line)
