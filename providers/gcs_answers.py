@@ -11,7 +11,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,7 @@ _UNEXPLAINED: Mapping[int, str] = MappingProxyType(
     }
 )
 
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)")
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+)")
 
 
@@ -191,7 +192,7 @@ def described(key: str, headers: Mapping[str, str], size: int) -> ObjectInfo:
 def resource_info(resource: Mapping[str, Any]) -> ObjectInfo:
     """Read an object's description off a resource of the JSON API."""
     user, write_id = user_metadata(resource.get("metadata") or {})
-    crc32c, updated = resource.get("crc32c"), resource.get("updated")
+    crc32c = resource.get("crc32c")
     return ObjectInfo(
         resource["name"],
         size=int(resource.get("size", 0)),
@@ -199,7 +200,7 @@ def resource_info(resource: Mapping[str, Any]) -> ObjectInfo:
         version=str(resource["generation"]),
         checksum=f"crc32c:{crc32c}" if crc32c else None,
         storage_class=resource.get("storageClass"),
-        modified=_moment(updated) if updated else None,
+        modified=_moment(resource.get("updated", "")),
         metadata=user,
         write_id=write_id,
     )
@@ -216,10 +217,14 @@ def _xml_etag(resource: Mapping[str, Any]) -> str | None:
     return f"-{resource['etag']}" if "etag" in resource else None
 
 
-def _moment(text: str) -> datetime:
-    """Read a time of RFC 3339, with any number of decimals."""
-    whole, _, decimals = text.removesuffix("Z").partition(".")
-    return datetime.fromisoformat(f"{whole}.{decimals[:6]:0<6}+00:00")
+def _moment(text: str) -> datetime | None:
+    """Read a time of RFC 3339; Python 3.10 takes six decimals or none, and no ``Z``."""
+    found = _TIME.fullmatch(text)
+    if not found:
+        return None
+    offset = "+00:00" if found[3] == "Z" else found[3]
+    moment = datetime.fromisoformat(f"{found[1]}.{(found[2] or '')[:6]:0<6}{offset}")
+    return moment.astimezone(timezone.utc)
 
 
 def checksum(headers: Mapping[str, str]) -> str | None:

@@ -231,7 +231,6 @@ def open_client(options: GCSOptions, transfer: TransferOptions) -> GCSClient:
     session: Any = AuthorizedSession(  # type: ignore[no-untyped-call]
         credentials,
         # Exactly one layer retries, and it is not this one: neither on 401 nor for tokens.
-        refresh_status_codes=(),
         max_refresh_attempts=0,
         auth_request=Request(requests.Session()),
     )

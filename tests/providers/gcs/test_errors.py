@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import google.auth.exceptions
@@ -21,6 +21,7 @@ from providers.errors import (
     UnavailableError,
 )
 from providers.gcs import GCSProvider
+from providers.gcs_answers import resource_info
 from providers.options import GCSOptions
 from providers.values import HttpRequest
 
@@ -245,3 +246,19 @@ def test_a_size_that_is_not_told_is_no_zero() -> None:
     """Headers without any length raise."""
     with pytest.raises(ServiceError, match="size"):
         GCS.describe("a", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "microsecond"),
+    [
+        ("2026-11-30T10:00:00Z", 0),
+        ("2026-11-30T10:00:00.1Z", 100_000),
+        ("2026-11-30T10:00:00.123456789Z", 123_456),
+        ("2026-11-30T12:00:00.123+02:00", 123_000),
+    ],
+)
+def test_times_of_listings(text: str, microsecond: int) -> None:
+    """Any number of decimals and any offset is read, and comes out as UTC."""
+    info = resource_info({"name": "a", "generation": "1", "updated": text})
+    assert info.modified == datetime(2026, 11, 30, 10, 0, 0, microsecond, timezone.utc)
+    assert info.modified.utcoffset() == timedelta(0)
