@@ -145,9 +145,9 @@ def test_no_answer_in_time(front: Front, raw: RawBucket) -> None:
 
 def test_completion_may_take_longer(front: Front, raw: RawBucket) -> None:
     """Complete, compose and copy wait for their answer beyond the time of other requests."""
-    times = TransferOptions(first_byte_timeout_seconds=0.2, max_attempts=1)
+    times = TransferOptions(first_byte_timeout_seconds=0.7, max_attempts=1)
     slow = GCSProvider(raw.name, options(front.endpoint), times)
-    front.stall(0.5, times=3, when=lambda request: request.method == "POST"
+    front.stall(1.2, times=3, when=lambda request: request.method == "POST"
                 and "uploads" not in request.query)  # fmt: skip
     upload(slow, "a", b"x")
     source = slow.head("a")
