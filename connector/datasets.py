@@ -283,8 +283,8 @@ class IterableDataset(_ObjectDataset[T], data.IterableDataset[T]):
         self._recorded: Ranks | None = None
         self._unpickled_in: int | None = None
         # In shared memory, since each worker of each epoch may be a process of its own.
-        self._warned = torch.zeros(1, dtype=torch.uint8)
-        self._warned.share_memory_()  # type: ignore[no-untyped-call]
+        self._warned: Any = torch.zeros(1, dtype=torch.uint8)
+        self._warned.share_memory_()
 
     def __getstate__(self) -> dict[str, Any]:
         """Record the rank: a spawned worker sees no process group."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from connector.stores import Stores
     from providers import ObjectInfo
 
-__all__ = ["Filters", "Progress", "list_prefix", "named_rows", "pack", "row_of"]
+__all__ = ["Filters", "Progress", "list_prefix", "named_rows", "pack", "place_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -183,11 +183,11 @@ def named_rows(uris: Iterable[str]) -> Iterator[ObjectRow]:
     """
     if isinstance(uris, str):
         raise TypeError(f"from_objects takes several URIs; write [{uris!r}], or use from_prefix")
-    return map(row_of, uris)
+    return (ObjectRow(*place_of(uri)) for uri in uris)
 
 
-def row_of(uri: str) -> ObjectRow:
-    """Return the row of an object of which only the URI is known.
+def place_of(uri: str) -> tuple[str, str]:
+    """Return root and key of an object.
 
     Raises:
         TypeError: it is no string.
@@ -202,4 +202,4 @@ def row_of(uri: str) -> ObjectRow:
         parsed.key.encode()
     except UnicodeEncodeError:
         raise SettingsError(f"{uri!r} is not valid UTF-8") from None
-    return ObjectRow(root_of(parsed), parsed.key)
+    return root_of(parsed), parsed.key

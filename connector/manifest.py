@@ -27,8 +27,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 from connector.failures import told
-from connector.finding import row_of
+from connector.finding import place_of
 from connector.reader import ObjectReader
+from connector.stores import root_of
 from connector.table import ObjectRow
 from providers import ObjectURI
 
@@ -145,7 +146,11 @@ class _Rows:
     def __init__(self, manifest: ObjectURI, base: str | None) -> None:
         self._manifest = manifest
         self._base = base
-        self._directory = str(manifest).rpartition("/")[0] + "/"
+        self._before = str(manifest).rpartition("/")[0] + "/" if base is None else base
+        self._folder: tuple[str, str] | None = None
+        if "/" in self._before.partition("://")[2]:
+            folder = ObjectURI.parse(self._before)
+            self._folder = root_of(folder), folder.key
 
     def of_parser(self, parser: Parser, reader: ObjectReader) -> Iterator[ObjectRow]:
         """Yield what the user's parser finds."""
@@ -188,15 +193,18 @@ class _Rows:
                 raise ManifestError(f"{name} is {value!r}, which is no text")
         if uri is None and key is None:
             raise ManifestError("it names no object: uri and key are missing or empty")
-        place = row_of(self._resolve(key or "") if uri is None else uri)
+        root, name = self._place(key or "") if uri is None else place_of(uri)
         label, size = entry.pop("label", None), _size(entry.pop("size", None))
         etag, version = entry.pop("etag", None), entry.pop("generation", None)
-        return ObjectRow(place.root, place.key, size, _stamp(etag), _stamp(version), label, entry)
+        return ObjectRow(root, name, size, _stamp(etag), _stamp(version), label, entry)
 
-    def _resolve(self, key: str) -> str:
-        if self._base is not None:
-            return self._base + key
-        return key if "://" in key else self._directory + key
+    def _place(self, key: str) -> tuple[str, str]:
+        """Return root and key of what a row calls ``key``."""
+        whole = self._base is None and "://" in key
+        if self._folder is None or whole or not key.isascii():
+            return place_of(key if whole else self._before + key)
+        root, folder = self._folder
+        return root, folder + key
 
 
 def _entry_of(pair: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ObjectRow", "ObjectTable", "TableBuilder"]
 
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
+
 Numbers = TypeVar("Numbers", bound="npt.NDArray[Any]")
 
+_OPTIONAL = ("etag", "version", "label", "fields")
 _BUCKETS_SHOWN = 3
 _MAPPED_FROM_BYTES = 1 << 20
 """Below it, a file is not worth its while."""
@@ -96,7 +100,7 @@ class _Texts:
         return self.bytes(index).decode()
 
     def bytes(self, index: int) -> bytes:
-        return self.blob[self.starts[index] : self.stops[index]].tobytes()
+        return self.blob[self.starts.item(index) : self.stops.item(index)].tobytes()
 
     def take(self, rows: slice | Integers) -> _Texts:
         return _Texts(self.blob, self.starts[rows], self.stops[rows])
@@ -167,18 +171,21 @@ class ObjectTable:
         return self._row(index % count)
 
     def _row(self, index: int) -> ObjectRow:
-        size = int(self._sizes[index])
-        texts = {name: column[index] for name, column in self._texts.items()}
-        label, fields = texts.get("label"), texts.get("fields")
+        size = self._sizes.item(index)
+        etag, version, label, fields = (self._text(name, index) for name in _OPTIONAL)
         return ObjectRow(
-            self.roots[0 if self._root_of is None else int(self._root_of[index])],
+            self.roots[0 if self._root_of is None else self._root_of.item(index)],
             self._keys[index],
             None if size < 0 else size,
-            texts.get("etag") or None,
-            texts.get("version") or None,
-            json.loads(label) if label else None,
-            json.loads(fields) if fields else {},
+            etag,
+            version,
+            None if label is None else json.loads(label),
+            {} if fields is None else json.loads(fields),
         )
+
+    def _text(self, name: str, index: int) -> str | None:
+        column = self._texts.get(name)
+        return None if column is None else column[index] or None
 
     def take(self, indices: Sequence[int] | Integers) -> ObjectTable:
         """Return the rows at these indices (0 or more), in that order."""
@@ -246,23 +253,29 @@ def _read_only(values: Numbers) -> Numbers:
 
 
 class _TextsBuilder:
-    """Grows one column of texts.
+    """Grows one column of texts."""
 
-    Args:
-        skipped: rows before the first, which have no text.
-    """
-
-    def __init__(self, skipped: int = 0) -> None:
+    def __init__(self) -> None:
         self._blob = bytearray()
-        self._offsets = array("q", bytes(8 * (skipped + 1)))
+        self._offsets = array("q", [0])
 
-    def append(self, text: bytes) -> None:
+    def put(self, row: int, text: bytes) -> None:
+        """Give a row its text; those between the last and this one have none."""
+        self._skip_to(row)
         self._blob += text
         self._offsets.append(len(self._blob))
 
+    def _skip_to(self, row: int) -> None:
+        skipped = row + 1 - len(self._offsets)
+        if skipped:
+            self._offsets.extend(repeat(len(self._blob), skipped))
+
     def finish(self, count: int) -> _Texts:
-        self._offsets.extend([len(self._blob)] * (count + 1 - len(self._offsets)))
-        return _Texts.packed(np.array(self._blob, np.uint8), np.array(self._offsets, np.int64))
+        """Return the column of ``count`` rows, and let go of what it was made from."""
+        self._skip_to(count)
+        blob, self._blob = np.array(self._blob, np.uint8), bytearray()
+        offsets, self._offsets = np.array(self._offsets, np.int64), array("q")
+        return _Texts.packed(blob, offsets)
 
 
 class TableBuilder:
@@ -285,24 +298,22 @@ class TableBuilder:
             UnicodeEncodeError: its key is not Unicode text.
             TypeError: its label or a field is no JSON value.
         """
-        key = row.key.encode()
-        texts = {
-            "etag": (row.etag or "").encode(),
-            "version": (row.version or "").encode(),
-            "label": _json(row.label),
-            "fields": _json(row.fields or None),
-        }
-        for name, text in texts.items():
-            if text or name in self._texts:
-                self._column(name).append(text)
-        self._keys.append(key)
+        number, key = len(self), row.key.encode()
+        label = None if row.label is None else _to_json(row.label)
+        fields = _to_json(row.fields) if row.fields else None
+        self._put("etag", number, row.etag)
+        self._put("version", number, row.version)
+        self._put("label", number, label)
+        self._put("fields", number, fields)
+        self._keys.put(number, key)
         self._add_root(row.root)
         self._sizes.append(-1 if row.size is None else row.size)
 
-    def _column(self, name: str) -> _TextsBuilder:
-        if name not in self._texts:
-            self._texts[name] = _TextsBuilder(len(self))
-        return self._texts[name]
+    def _put(self, name: str, row: int, text: str | None) -> None:
+        if text:
+            if name not in self._texts:
+                self._texts[name] = _TextsBuilder()
+            self._texts[name].put(row, text.encode())
 
     def _add_root(self, root: str) -> None:
         number = self._roots.setdefault(root, len(self._roots))
@@ -320,7 +331,3 @@ class TableBuilder:
             np.array(self._sizes, np.int64),
             {name: column.finish(len(self)) for name, column in self._texts.items()},
         )
-
-
-def _json(value: Any) -> bytes:
-    return b"" if value is None else json.dumps(value, separators=(",", ":")).encode()

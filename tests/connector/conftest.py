@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from providers import Provider, open_provider
 from tests.connector.store import FileStore, GCSStore, MemoryStore, OSSStore, S3Store, Store
 
 if TYPE_CHECKING:
@@ -45,3 +46,9 @@ def shared_store(request: pytest.FixtureRequest, bucket_name: str, tmp_path: Pat
 def cloud_store(request: pytest.FixtureRequest, bucket_name: str, tmp_path: Path) -> Store:
     """A fresh bucket on every server in turn."""
     return _open(request.param, request, bucket_name, tmp_path)
+
+
+@pytest.fixture
+def bucket(bucket_name: str) -> Provider:
+    """A fresh bucket in this process's memory."""
+    return open_provider(f"memory://{bucket_name}")
