@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from providers.bodies import Body
 from providers.errors import (
     AccessDeniedError,
     ProviderError,
@@ -21,7 +22,7 @@ from providers.errors import (
 from providers.gcs_answers import Answer, AnswerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from providers.options import GCSOptions, TransferOptions
 
@@ -29,7 +30,6 @@ __all__ = ["GCSClient", "crc32c", "explain_library_error", "is_google", "open_cl
 
 _GOOGLE = ".googleapis.com"
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
-_PIECE_BYTES = 256 * 1024
 _SUCCESS = range(200, 300)
 _TOKEN = re.compile(r"[!-~]+")
 _ENDPOINT = re.compile(r"(https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d+)?)/*")
@@ -157,7 +157,7 @@ class GCSClient:
         with self.session.request(
             method,
             f"{self.endpoint}{path}{_query(query or {})}",
-            data=_Body(body) if body else None,
+            data=Body(body) if body else None,
             headers={**raw, **(headers or {})},
             timeout=(times.connect_timeout_seconds, wait),
             allow_redirects=False,
@@ -178,35 +178,13 @@ def _query(parameters: Mapping[str, str]) -> str:
     return f"?{'&'.join(pairs)}" if parameters else ""
 
 
-class _Body:
-    """The body of a request, sent piece by piece without a copy of the whole.
-
-    A socket gives each piece its time limit anew; a whole part at once would have to leave
-    within the few seconds that a connection may take.
-    """
-
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def __iter__(self) -> Iterator[memoryview]:
-        return _pieces(self._data)
-
-
-def _pieces(data: memoryview) -> Iterator[memoryview]:
-    for start in range(0, len(data), _PIECE_BYTES):
-        yield data[start : start + _PIECE_BYTES]
-
-
 def crc32c(data: bytes | memoryview) -> str:
     """Return the base64 CRC32C of a buffer, as the service writes it."""
     import google_crc32c
 
     value = 0
     # It takes nothing but bytes; pieces keep the copies small.
-    for piece in [data] if isinstance(data, bytes) else map(bytes, _pieces(data)):
+    for piece in [data] if isinstance(data, bytes) else map(bytes, Body(data)):
         value = google_crc32c.extend(value, piece)
     return base64.b64encode(value.to_bytes(4, "big")).decode()
 

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from providers.answers import user_metadata
 from providers.base import Page, Provider
+from providers.bodies import Body
 from providers.clients import ClientSlot
 from providers.errors import IntegrityError, ProviderError, ServiceError, UnavailableError
 from providers.options import OSSOptions, TransferOptions
@@ -28,7 +29,6 @@ from providers.oss_answers import (
     verify,
 )
 from providers.oss_client import (
-    Body,
     OSSClient,
     environment_credentials,
     is_of_the_vendor,

@@ -12,12 +12,9 @@ from urllib.parse import urlsplit
 from providers.errors import AccessDeniedError, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from providers.options import OSSOptions, TransferOptions
 
 __all__ = [
-    "Body",
     "Credentials",
     "OSSClient",
     "environment_credentials",
@@ -34,7 +31,6 @@ _REGIONS_IN_HOSTS = (
     re.compile(r"oss-(?!accelerate)([a-z]+-[a-z0-9-]+?)(?:-internal)?\.aliyuncs\.com"),
     re.compile(r"([a-z]+-[a-z0-9-]+?)(?:-internal)?\.oss\.aliyuncs\.com"),
 )
-_PIECE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +56,6 @@ class OSSClient:
     bucket: Any
     patient: Any
     credentials: Credentials | None
-
-
-class Body:
-    """The body of a request, sent piece by piece without a copy.
-
-    A socket gives each piece its time limit anew; a whole part at once would have to leave
-    within the few seconds that a connection may take.
-    """
-
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def __iter__(self) -> Iterator[memoryview]:
-        for start in range(0, len(self._data), _PIECE_BYTES):
-            yield self._data[start : start + _PIECE_BYTES]
 
 
 def resolved(options: OSSOptions, bucket: str) -> OSSOptions:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from providers.bodies import Body
 from providers.errors import (
     IntegrityError,
     LimitError,
     ServiceError,
     UnavailableError,
 )
-from providers.oss_client import Body
 from providers.testing.harness import noise
 from providers.values import ByteRange, ObjectInfo
 from tests.providers.oss.stores import (
