@@ -28,9 +28,9 @@ from providers import open_provider
 
 HERE = Path(__file__).parent
 OUTPUT = HERE / "run"
-EPOCHS = 6
+EPOCHS = 5
 STOPPED = "gs://"
-STOP_AFTER_EPOCH = 3
+STOP_AFTER_EPOCH = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", required=True, help="URI of the folder of digits")
     parser.add_argument("--checkpoints", required=True, help="URI of a folder for checkpoints")
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=5)
     arguments = parser.parse_args()
 
     torch.manual_seed(0)
