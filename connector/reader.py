@@ -86,7 +86,11 @@ class _Ranges:
         if isinstance(body, PreconditionError | RangeError):
             self.fail(str(body), body)
         if isinstance(body, Exception):
-            raise body
+            try:
+                raise body
+            finally:
+                # Its traceback holds this frame, which must not hold it in turn.
+                del body
         if len(body) != span.length_in(self.size):
             self.fail(
                 f"bytes {span.start} to {span.stop} of {self.size} came as {len(body)} bytes", None
