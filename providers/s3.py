@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
-import re
+import time
+from contextlib import closing
+from datetime import timezone
+from functools import partial
+from http import HTTPStatus
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
 
-from providers.answers import (
-    error_type,
-    http_date,
-    parse_error_xml,
-    retry_after_seconds,
-    user_metadata,
-)
+from providers.answers import parse_error_xml, user_metadata
 from providers.base import Page, Provider
 from providers.clients import ClientSlot
-from providers.errors import AccessDeniedError, ArchivedError, ProviderError, UnavailableError
+from providers.errors import IntegrityError, ProviderError, ServiceError, UnavailableError
 from providers.options import S3Options, TransferOptions
-from providers.s3_client import Clients, content_md5, explain_sdk_error
-from providers.uploads import MultipartUpload
+from providers.s3_answers import (
+    EXPIRED,
+    MISPLACED,
+    check_range,
+    describe,
+    error_of_answer,
+    unquoted,
+)
+from providers.s3_client import Clients, ReadableBody, is_of_amazon, open_clients
+from providers.s3_errors import translate
+from providers.s3_uploads import S3Upload
 from providers.values import ByteRange, Limits, ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from providers.uploads import MultipartUpload
     from providers.values import HttpRequest
 
 __all__ = ["S3Provider"]
 
-MIB, GIB = 1 << 20, 1 << 30
+_MIB, _GIB = 1 << 20, 1 << 30
 
-_EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidToken",
-                      "TokenRefreshRequired"})  # fmt: skip
-"""Codes of credentials that were good once; all come with status 400. Source:
-docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html, read 2026-11-30."""
+_DIRECTORY_BUCKET = "--x-s3"
+"""How the names of S3 Express buckets end. Source:
+https://docs.aws.amazon.com/AmazonS3/latest/userguide/directory-bucket-naming-rules.html,
+read 2026-11-30."""
 
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_STORM_SECONDS = 1.0
+"""Threads whose credentials expire together ask for new ones once."""
 
 
 class S3Provider(Provider):
@@ -45,7 +56,9 @@ class S3Provider(Provider):
     scheme: ClassVar[str] = "s3"
     options_type = S3Options
     options: S3Options
-    delete_batch: ClassVar[int] = 1000  # Source: API/API_DeleteObjects.html, read 2026-11-30
+    # Source: https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteObjects.html,
+    # read 2026-11-30.
+    delete_batch: ClassVar[int] = 1000
 
     def __init__(
         self,
@@ -54,38 +67,45 @@ class S3Provider(Provider):
         transfer: TransferOptions | None = None,
     ) -> None:
         super().__init__(bucket, options, transfer)
-        settings, times = self.options, self.transfer
-        self._clients: ClientSlot[Clients] = ClientSlot(lambda: Clients(settings, times))
+        self._reopened_at = float("-inf")
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """Have the next request open new clients; those under way keep theirs."""
+        self._slot: ClientSlot[Clients] = ClientSlot(
+            partial(open_clients, self.options, self.transfer, self.uri())
+        )
+
+    @property
+    def clients(self) -> Clients:
+        """This process's boto3 clients."""
+        return self._slot.get()
 
     @property
     @override
     def limits(self) -> Limits:
-        # Source: docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html and
-        # API/API_UploadPartCopy.html, read 2026-11-30.
-        amazon = self._clients.get().amazon
+        # Source: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html and
+        # API/API_CopyObject.html, API/API_UploadPartCopy.html; read 2026-11-30.
+        named = self.options.endpoint
+        amazon = is_of_amazon(named) if named else self.clients.amazon
         conditional, equal = self.options.conditional_put, self.options.equal_parts
         return Limits(
-            min_part_bytes=5 * MIB,
-            max_part_bytes=5 * GIB,
+            min_part_bytes=5 * _MIB,
+            max_part_bytes=5 * _GIB,
             max_parts=10_000,
             max_sources=10_000,
-            min_join_bytes=5 * MIB,
-            max_put_bytes=5 * GIB,
-            max_copy_bytes=5 * GIB,
+            min_join_bytes=5 * _MIB,
+            max_put_bytes=5 * _GIB,
+            max_copy_bytes=5 * _GIB,
             conditional_put=amazon if conditional is None else conditional,
             equal_parts=not amazon if equal is None else equal,
-            # Directory buckets list in no order. Source: API/API_ListObjectsV2.html.
-            lists_in_order=not self.bucket.endswith("--x-s3"),
+            # Source: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html,
+            # read 2026-11-30.
+            lists_in_order=not self.bucket.endswith(_DIRECTORY_BUCKET),
             joins_server_side=True,
         )
 
-    @property
-    def _usual(self) -> Any:
-        return self._clients.get().usual
-
-    @property
-    def _patient(self) -> Any:
-        return self._clients.get().patient
+    # ---- Reading -------------------------------------------------------------------------
 
     @override
     def _list_page(
@@ -96,81 +116,95 @@ class S3Provider(Provider):
         delimiter: str | None,
         token: str | None,
     ) -> Page:
-        bounds = {"StartAfter": start_after, "Delimiter": delimiter, "ContinuationToken": token}
-        answer = self._usual.list_objects_v2(
+        place = {"ContinuationToken": token} if token else {"StartAfter": start_after}
+        bounds = {"Delimiter": delimiter, **place}
+        answer = self.clients.usual.list_objects_v2(
             Bucket=self.bucket, Prefix=prefix, **{k: v for k, v in bounds.items() if v}
         )
-        entries = [
-            ObjectInfo(
-                found["Key"],
-                size=found["Size"],
-                etag=_unquoted(found.get("ETag")),
-                storage_class=found.get("StorageClass"),
-                modified=found.get("LastModified"),
+        # Another document, of something on the way, would read as "no objects".
+        if "IsTruncated" not in answer:
+            raise self._unclear(ServiceError, prefix, "list", "ListBucketResult", answer)
+        prefixes = answer.get("CommonPrefixes", ())
+        page = list(chain(
+            map(_listed, answer.get("Contents", ())),
+            (ObjectInfo(found["Prefix"], is_prefix=True) for found in prefixes),
+        ))  # fmt: skip
+        following = answer.get("NextContinuationToken")
+        if not answer["IsTruncated"]:
+            return page, None
+        if not following or following == token:
+            raise ServiceError(
+                "the listing goes on, and the answer does not say where",
+                uri=self.uri(prefix),
+                operation="list",
             )
-            for found in answer.get("Contents", ())
-        ]
-        entries += [
-            ObjectInfo(found["Prefix"], is_prefix=True)
-            for found in answer.get("CommonPrefixes", ())
-        ]
-        return entries, answer.get("NextContinuationToken") if answer["IsTruncated"] else None
+        return page, following
 
     @override
     def _head(self, key: str) -> ObjectInfo:
-        answer = self._usual.head_object(Bucket=self.bucket, Key=key, **self._checksum_mode())
-        return self.describe(key, answer["ResponseMetadata"]["HTTPHeaders"])
+        clients = self.clients
+        mode = {"ChecksumMode": "ENABLED"} if clients.checksums else {}
+        answer = clients.usual.head_object(Bucket=self.bucket, Key=key, **mode)
+        if "ContentLength" not in answer:
+            # Taken for empty, an object would be left out of a compose.
+            raise ServiceError(
+                "the answer does not tell the object's size", uri=self.uri(key), operation="head"
+            )
+        return self.describe(key, _headers(answer))
 
     @override
     def _get(self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None) -> bytes:
         conditions = {} if byte_range is None else {"Range": byte_range.header}
-        conditions |= _pin(if_match, "IfMatch")
-        answer = self._usual.get_object(Bucket=self.bucket, Key=key, **conditions)
-        body: bytes = answer["Body"].read()
-        if byte_range is not None:
-            self._check_range(key, byte_range, answer.get("ContentRange"), len(body))
+        if if_match is not None:
+            conditions["IfMatch"] = self.pin(if_match, "get")
+        answer = self.clients.usual.get_object(Bucket=self.bucket, Key=key, **conditions)
+        headers = _headers(answer)
+        with closing(answer["Body"]) as stream:
+            if byte_range is not None:
+                status = answer["ResponseMetadata"]["HTTPStatusCode"]
+                check_range(self.uri(key), status, headers, byte_range)
+            body: bytes = stream.read()
+        promised = headers.get("content-length")
+        whole = "transfer-encoding" in headers if promised is None else int(promised) == len(body)
+        if not whole:
+            raise UnavailableError(
+                f"{len(body)} of {promised or 'an untold number of'} bytes came",
+                uri=self.uri(key),
+                operation="get",
+            )
         return body
 
-    def _check_range(self, key: str, asked: ByteRange, answered: str | None, length: int) -> None:
-        """Refuse the whole object, or another range, in place of the range asked for."""
-        found = _CONTENT_RANGE.fullmatch(answered or "")
-        if found:
-            start, last = int(found[1]), int(found[2])
-            size = last + 1 if found[3] == "*" else int(found[3])
-            if start == asked.start and last + 1 - start == length == asked.length_in(size):
-                return
-        raise UnavailableError(
-            f"asked for {asked.header}, the answer holds {length} bytes of {answered!r}",
-            uri=self.uri(key),
-            operation="get",
-        )
+    def pin(self, info: ObjectInfo, operation: str) -> str:
+        """Return the condition that an object is still the one described."""
+        if not info.etag:
+            raise self.limit_error(
+                operation, info.key, "the version to pin to has no etag; describe it by head"
+            )
+        return f'"{info.etag}"'
 
-    def digest(self, data: Any) -> dict[str, str]:
-        """Return what lets the store check a body: MD5 unless the SDK sends its CRC."""
-        return {} if self._clients.get().checksums else {"ContentMD5": content_md5(data)}
-
-    def _checksum_mode(self) -> dict[str, str]:
-        return {"ChecksumMode": "ENABLED"} if self._clients.get().checksums else {}
+    # ---- Writing -------------------------------------------------------------------------
 
     @override
     def _put(
         self, key: str, data: memoryview, *, if_absent: bool, metadata: Mapping[str, str]
     ) -> ObjectInfo:
-        condition = {"IfNoneMatch": "*"} if if_absent else {}
-        answer = self._usual.put_object(
+        clients = self.clients
+        answer = clients.usual.put_object(
             Bucket=self.bucket,
             Key=key,
-            Body=bytes(data),
+            Body=_body(data),
             Metadata=dict(metadata),
-            **self.digest(data),
-            **condition,
+            **clients.digest(data),
+            **_condition(if_absent),
         )
         user, write_id = user_metadata(metadata)
+        told = self.describe(key, _headers(answer))
         return ObjectInfo(
             key,
             size=data.nbytes,
-            etag=_unquoted(answer.get("ETag")),
-            version=answer.get("VersionId"),
+            etag=told.etag,
+            version=told.version,
+            checksum=told.checksum,
             metadata=user,
             write_id=write_id,
         )
@@ -179,180 +213,178 @@ class S3Provider(Provider):
     def _start_multipart(
         self, key: str, write_id: str, *, if_absent: bool, metadata: Mapping[str, str]
     ) -> MultipartUpload:
-        answer = self._usual.create_multipart_upload(
-            Bucket=self.bucket, Key=key, Metadata=dict(metadata)
+        clients = self.clients
+        checks = {"ChecksumAlgorithm": "CRC32"} if clients.checksums else {}
+        # Directory buckets give the type of the whole object's checksum themselves.
+        kind = (
+            {"ChecksumType": "FULL_OBJECT"}
+            if checks and not self.bucket.endswith(_DIRECTORY_BUCKET)
+            else {}
         )
-        return _S3Upload(self, key, write_id, answer["UploadId"], if_absent=if_absent)
+        answer = clients.usual.create_multipart_upload(
+            Bucket=self.bucket, Key=key, Metadata=dict(metadata), **checks, **kind
+        )
+        if "UploadId" not in answer:
+            raise self._unclear(
+                UnavailableError, key, "start_multipart", "InitiateMultipartUploadResult", answer
+            )
+        conditions = {**kind, **_condition(if_absent)}
+        return S3Upload(self, key, write_id, answer["UploadId"], conditions)
 
     @override
     def _copy(self, source: ObjectInfo, destination: str) -> ObjectInfo:
-        answer = self._patient.copy_object(
+        answer = self.clients.patient.copy_object(
             Bucket=self.bucket,
             Key=destination,
             CopySource={"Bucket": self.bucket, "Key": source.key},
-            **_pin(source, "CopySourceIfMatch"),
+            CopySourceIfMatch=self.pin(source, "copy"),
         )
+        result = self.confirmed(answer.get("CopyObjectResult"), destination, "copy", answer)
         return ObjectInfo(
             destination,
             size=source.size,
-            etag=_unquoted(answer["CopyObjectResult"].get("ETag")),
+            etag=unquoted(result["ETag"]),
             version=answer.get("VersionId"),
             metadata=source.metadata,
+            write_id=source.write_id,
         )
 
     @override
     def _delete(self, keys: Sequence[str]) -> list[ProviderError]:
-        answer = self._usual.delete_objects(
-            Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        client = self.clients.usual
+        left = dict.fromkeys(keys)
+        # XML has no form for control characters, and turns CR into LF.
+        for key in [key for key in left if not _fits_xml(key)]:
+            client.delete_object(Bucket=self.bucket, Key=key)
+            del left[key]
+        if not left:
+            return []
+        answer = client.delete_objects(
+            Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in left]}
         )
-        return [
-            self._error("delete", failed["Key"], 200, failed["Code"], failed["Message"], {})
-            for failed in answer.get("Errors", ())
-            if failed.get("Code") != "NoSuchKey"
+        failed = answer.get("Errors", ())
+        if len(answer.get("Deleted", ())) + len(failed) < len(left):
+            raise self._unclear(ServiceError, next(iter(left)), "delete", "DeleteResult", answer)
+        errors = [
+            error_of_answer(self.uri(fields.get("Key", "")), "delete", HTTPStatus.OK, {}, fields)
+            for fields in failed
+            if fields.get("Code") != "NoSuchKey"
         ]
+        # What the service failed to delete for now is asked for again, with the whole batch.
+        for error in errors:
+            if error.retryable:
+                raise error
+        return errors
 
-    # ---- Readers of answers --------------------------------------------------------------
+    def confirmed(
+        self, result: Any, key: str, operation: str, answer: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return a result that is a success only if the body says so, by an ETag."""
+        if not result or not result.get("ETag"):
+            raise self._unclear(UnavailableError, key, operation, "result", answer)
+        return dict(result)
+
+    def _unclear(
+        self,
+        kind: type[ProviderError],
+        key: str,
+        operation: str,
+        expected: str,
+        answer: Mapping[str, Any],
+    ) -> ProviderError:
+        """Return the error of a success that does not say what it should."""
+        told = answer["ResponseMetadata"]
+        return kind(
+            f"the answer is no whole {expected}, so what became of the request is unclear",
+            uri=self.uri(key),
+            operation=operation,
+            status=told["HTTPStatusCode"],
+            request_id=told.get("RequestId"),
+        )
+
+    # ---- Answers -------------------------------------------------------------------------
+
+    @override
+    def _translate(self, error: Exception, operation: str, key: str) -> ProviderError | None:
+        return translate(error, self.uri(key), operation)
 
     @override
     def explain(
         self, request: HttpRequest | None, status: int, headers: Mapping[str, str], body: bytes
     ) -> ProviderError:
-        fields = parse_error_xml(body)
-        return self._error(
-            "get", fields.get("Key", ""), status, fields.get("Code"), fields.get("Message", ""),
-            headers, fields.get("StorageClass"),
-        )  # fmt: skip
+        uri = self.uri(self._key_of(request.url) if request else "")
+        operation = request.method.lower() if request else "get"
+        return error_of_answer(uri, operation, status, headers, parse_error_xml(body))
+
+    def _key_of(self, url: str) -> str:
+        parts = urlsplit(url)
+        path = unquote(parts.path[1:])
+        hosted = (parts.hostname or "").startswith(f"{self.bucket}.")
+        return path if hosted else path.removeprefix(f"{self.bucket}/")
 
     @override
     def describe(self, key: str, headers: Mapping[str, str]) -> ObjectInfo:
-        lower = {name.lower(): value for name, value in headers.items()}
-        mark = "x-amz-meta-"
-        user, write_id = user_metadata(
-            {name[len(mark) :]: value for name, value in lower.items() if name.startswith(mark)}
-        )
-        span = _CONTENT_RANGE.fullmatch(lower.get("content-range", ""))
-        whole = span[3] if span and span[3] != "*" else lower.get("content-length", "0")
-        return ObjectInfo(
-            key,
-            size=int(whole),
-            etag=_unquoted(lower.get("etag")),
-            version=lower.get("x-amz-version-id"),
-            checksum=_checksum(lower),
-            storage_class=lower.get("x-amz-storage-class", "STANDARD"),
-            modified=http_date(lower.get("last-modified")),
-            metadata=user,
-            write_id=write_id,
-        )
+        return describe(key, headers)
 
     @override
     def recover(self, error: ProviderError) -> bool:
-        literal = self.options.access_key_id is not None or self.options.anonymous
-        # A HEAD has no body to hold a code; expired credentials answer it with a bare 400.
-        bare = error.operation == "head" and error.status == 400 and error.code in {"400", None}  # noqa: PLR2004 HTTP's own
-        if literal or not (error.code in _EXPIRED or bare):
+        if isinstance(error, IntegrityError):
+            # Damage on the way passes with one more try, damage in the store does not.
+            return error.operation == "get"
+        # A HEAD has no body to hold a code; either cause answers it with a bare 400.
+        bare = error.operation == "head" and error.code is None
+        bare = bare and error.status == HTTPStatus.BAD_REQUEST
+        if error.code in MISPLACED or error.status == HTTPStatus.MOVED_PERMANENTLY or bare:
+            region = self._find_region()
+            if region not in {None, self.clients.region}:
+                self.options = self.options.model_copy(update={"region": region})
+                self._reopen()
+                return True
+        if not (error.code in EXPIRED or bare) or not self.clients.refreshable:
             return False
-        self._clients.drop()
+        now = time.monotonic()
+        if now - self._reopened_at >= _STORM_SECONDS:
+            self._reopened_at = now
+            self._reopen()
         return True
 
-    @override
-    def _translate(self, error: Exception, operation: str, key: str) -> ProviderError | None:
-        from botocore.exceptions import ClientError
+    def _find_region(self) -> str | None:
+        """Ask for the bucket's region, which refusals tell too; None: not told."""
+        from botocore.exceptions import BotoCoreError, ClientError
 
-        if not isinstance(error, ClientError):
-            return explain_sdk_error(error, self.uri(key), operation)
-        answer = error.response.get("ResponseMetadata", {})
-        told = error.response.get("Error", {})
-        return self._error(
-            operation, key, answer.get("HTTPStatusCode", 0), told.get("Code"),
-            told.get("Message", ""), answer.get("HTTPHeaders", {}), told.get("StorageClass"),
-        )  # fmt: skip
-
-    def _error(
-        self,
-        operation: str,
-        key: str,
-        status: int,
-        code: str | None,
-        message: str,
-        headers: Mapping[str, str],
-        storage_class: str | None = None,
-    ) -> ProviderError:
-        """Make the error of an answer, whichever client received it."""
-        kind = error_type(status, code)
-        lower = {name.lower(): value for name, value in headers.items()}
-        if kind is AccessDeniedError and code in _EXPIRED:
-            message = f"the credentials have expired: {message}"
-        if kind is ArchivedError:
-            message = f"the object lies in {storage_class or 'an archive class'}; restore it first"
-        if status == 404 and operation == "head":  # noqa: PLR2004 HTTP's own
-            message = "there is no such object, or no such bucket"
-        if "x-amz-bucket-region" in lower and status in {301, 400}:
-            message = f"{message}; the bucket is in {lower['x-amz-bucket-region']} (option region)"
-        return kind(
-            message or "the store refused the request",
-            uri=self.uri(key),
-            operation=operation,
-            status=status,
-            code=code,
-            request_id=lower.get("x-amz-request-id"),
-            retry_after_seconds=retry_after_seconds(lower),
-        )
+        try:
+            answer = self.clients.usual.head_bucket(Bucket=self.bucket)
+        except ClientError as error:
+            answer = error.response
+        except BotoCoreError:
+            # The error in hand says more than that asking about it failed.
+            return None
+        region: str | None = _headers(answer).get("x-amz-bucket-region")
+        return region
 
 
-class _S3Upload(MultipartUpload):
-    def __init__(
-        self, provider: S3Provider, key: str, write_id: str, upload_id: str, *, if_absent: bool
-    ) -> None:
-        super().__init__(provider, key, write_id)
-        self._s3 = provider
-        self._condition = {"IfNoneMatch": "*"} if if_absent else {}
-        self._names = {"Bucket": provider.bucket, "Key": key, "UploadId": upload_id}
-
-    @override
-    def _put_part(self, number: int, data: memoryview) -> str:
-        answer = self._s3._usual.upload_part(  # noqa: SLF001 its own provider's client
-            **self._names, PartNumber=number, Body=bytes(data), **self._s3.digest(data)
-        )
-        etag: str = answer["ETag"]
-        return etag
-
-    @override
-    def _copy_part(self, number: int, source: ObjectInfo, byte_range: ByteRange) -> str:
-        answer = self._s3._patient.upload_part_copy(  # noqa: SLF001 the same
-            **self._names,
-            PartNumber=number,
-            CopySource={"Bucket": self._s3.bucket, "Key": source.key},
-            CopySourceRange=byte_range.header,
-            **_pin(source, "CopySourceIfMatch"),
-        )
-        etag: str = answer["CopyPartResult"]["ETag"]
-        return etag
-
-    @override
-    def _complete(self, receipts: dict[int, str]) -> None:
-        parts = [{"PartNumber": number, "ETag": etag} for number, etag in receipts.items()]
-        self._s3._patient.complete_multipart_upload(  # noqa: SLF001 the same
-            **self._names, MultipartUpload={"Parts": parts}, **self._condition
-        )
-
-    @override
-    def _abort(self) -> None:
-        self._s3._usual.abort_multipart_upload(**self._names)  # noqa: SLF001 the same
+def _listed(found: Mapping[str, Any]) -> ObjectInfo:
+    return ObjectInfo(
+        found["Key"],
+        size=found["Size"],
+        etag=unquoted(found.get("ETag")),
+        storage_class=found.get("StorageClass"),
+        modified=found["LastModified"].astimezone(timezone.utc),
+    )
 
 
-def _pin(info: ObjectInfo | None, name: str) -> dict[str, str]:
-    return {name: f'"{info.etag}"'} if info is not None and info.etag else {}
+def _headers(answer: Mapping[str, Any]) -> dict[str, str]:
+    headers: dict[str, str] = answer["ResponseMetadata"]["HTTPHeaders"]
+    return headers
 
 
-def _unquoted(etag: str | None) -> str | None:
-    return etag.strip('"') if etag else None
+def _body(data: memoryview) -> ReadableBody | bytes:
+    return ReadableBody(data) if data.nbytes else b""
 
 
-def _checksum(headers: Mapping[str, str]) -> str | None:
-    """Return the checksum of the whole object, which a COMPOSITE one is not."""
-    if headers.get("x-amz-checksum-type") == "COMPOSITE":
-        return None
-    for name in ("crc64nvme", "crc32c", "crc32", "sha256", "sha1"):
-        if value := headers.get(f"x-amz-checksum-{name}"):
-            return f"{name}:{value}"
-    return None
+def _condition(if_absent: bool) -> dict[str, str]:
+    return {"IfNoneMatch": "*"} if if_absent else {}
+
+
+def _fits_xml(key: str) -> bool:
+    return not any(letter < " " or letter in "\ufffe\uffff" for letter in key)

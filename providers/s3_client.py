@@ -1,69 +1,73 @@
-"""boto3 clients for one bucket's options, and what botocore's exceptions mean."""
+"""How this process reaches S3: credentials, endpoint, and the boto3 clients made of them."""
 
 from __future__ import annotations
 
 import base64
 import functools
 import hashlib
+import logging
 import threading
+import zlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from providers.errors import (
-    AccessDeniedError,
-    LimitError,
-    ProviderError,
-    ServiceError,
-    SettingsError,
-    TimedOutError,
-    UnavailableError,
-)
+from providers.bodies import Body
+from providers.errors import AccessDeniedError, SettingsError
+from providers.s3_errors import NO_CREDENTIALS, translate
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from providers.options import S3Options, TransferOptions
 
-__all__ = ["Clients", "content_md5", "explain_sdk_error"]
+__all__ = ["Clients", "ReadableBody", "is_of_amazon", "open_clients"]
 
-_AMAZON = ("amazonaws.com", "amazonaws.com.cn", "api.aws", "amazonaws.eu")
-"""Domains of Amazon's own endpoints. Source: endpoint rule set of botocore 1.44."""
+_AMAZON = (
+    ".amazonaws.com", ".api.aws",
+    ".amazonaws.com.cn", ".api.amazonwebservices.com.cn",
+    ".amazonaws.eu", ".api.amazonwebservices.eu",
+    ".c2s.ic.gov", ".api.aws.ic.gov",
+    ".sc2s.sgov.gov", ".api.aws.scloud",
+    ".cloud.adc-e.uk", ".api.cloud-aws.adc-e.uk",
+    ".csp.hci.ic.gov", ".api.aws.hci.ic.gov",
+)  # fmt: skip
+"""Domains of Amazon's own endpoints. Source: partitions.json of botocore 1.44.8."""
 
-_NO_CREDENTIALS = (
-    "boto3 found no credentials in the options, the environment (AWS_ACCESS_KEY_ID), the AWS "
-    "files (AWS_PROFILE) or a metadata service; set one of them, or anonymous=True for a public "
-    "bucket"
-)
+
+def is_of_amazon(endpoint: str) -> bool:
+    """Whether an endpoint is one of Amazon's own."""
+    return f".{urlsplit(endpoint).hostname}".endswith(_AMAZON)
 
 
 class Clients:
     """boto3 clients of one bucket's options, which differ in patience only.
 
     Args:
-        options: endpoint, region, credentials; the latter are looked for at the first request.
+        options: endpoint, region, credentials.
         transfer: timeouts and the number of connections.
 
     Attributes:
         usual: for most requests.
         endpoint: where requests go.
         amazon: whether that is Amazon itself.
-
-    Raises:
-        SettingsError: boto3 is missing, or half a key pair was given.
+        region: what requests are signed for.
+        refreshable: whether asking for credentials again may bring others.
     """
 
     def __init__(self, options: S3Options, transfer: TransferOptions) -> None:
         self._options, self._transfer = options, transfer
+        self.refreshable = not (options.anonymous or _has_literal_keys(options))
         self._session = _session(options)
         self._opening = threading.Lock()
         self._patient: Any = None
-        self.amazon = options.endpoint is None or _is_amazon(options.endpoint)
+        self.amazon = options.endpoint is None or is_of_amazon(options.endpoint)
         self.usual = self._client(transfer.first_byte_timeout_seconds)
-        if not _is_amazon(self.usual.meta.endpoint_url) and self.amazon:
+        if self.amazon and not is_of_amazon(self.usual.meta.endpoint_url):
             # The environment or a profile names another endpoint; only a client tells.
             self.amazon = False
             self.usual = self._client(transfer.first_byte_timeout_seconds)
         self.endpoint: str = self.usual.meta.endpoint_url
+        self.region: str = self.usual.meta.region_name
 
     @property
     def patient(self) -> Any:
@@ -79,13 +83,22 @@ class Clients:
         wanted = self._options.checksums
         return self.amazon if wanted is None else wanted
 
+    def digest(self, data: memoryview) -> dict[str, str]:
+        """Return the arguments by which the store checks a body.
+
+        The CRC goes into a header of its own, for botocore would put it behind the body and
+        send both ``aws-chunked``. Without checksums it is the SHA-256 of the signature that
+        the store checks; only what is not signed needs an MD5.
+        """
+        if self.checksums:
+            return {"ChecksumCRC32": _base64(zlib.crc32(data).to_bytes(4, "big"))}
+        return {"ContentMD5": _md5(data)} if self._options.anonymous else {}
+
     def _client(self, read_timeout_seconds: float) -> Any:
         from botocore import UNSIGNED
         from botocore.config import Config
 
-        options, style = self._options, self._options.addressing_style
-        if style == "auto":
-            style = "virtual" if self.amazon else "path"
+        options = self._options
         when = "when_supported" if self.checksums else "when_required"
         config = Config(
             signature_version=UNSIGNED if options.anonymous else "s3v4",
@@ -93,51 +106,117 @@ class Clients:
             read_timeout=read_timeout_seconds,
             max_pool_connections=self._transfer.max_connections,
             retries={"total_max_attempts": 1, "mode": "standard"},
-            s3={"addressing_style": style},
+            s3=self._details(),
             request_checksum_calculation=when,
             response_checksum_validation=when,
+            # A complete may be silent for minutes, longer than routers remember connections.
+            tcp_keepalive=True,
         )
-        region = self._session.region_name or "us-east-1"
         client = self._session.client(
-            "s3", endpoint_url=options.endpoint, region_name=region, config=config
+            "s3",
+            endpoint_url=options.endpoint,
+            region_name=self._session.region_name or "us-east-1",
+            config=config,
         )
+        client.meta.events.register("before-send.s3", _send_in_pieces)
         if not self.checksums:
             client.meta.events.register("before-sign.s3.DeleteObjects", _sign_with_md5)
         return client
 
+    def _details(self) -> dict[str, Any]:
+        details: dict[str, Any] = {}
+        if self._options.addressing_style != "auto":
+            details["addressing_style"] = self._options.addressing_style
+        elif not self.amazon:
+            details["addressing_style"] = "path"
+        # On Amazon botocore's own choice is virtual, where the certificate covers the bucket.
+        if self.amazon and self.checksums and self._is_encrypted():
+            # As by botocore itself: TLS and the CRC protect a body, hashing it costs more.
+            details["payload_signing_enabled"] = False
+        return details
 
-def _is_amazon(endpoint: str) -> bool:
-    return (urlsplit(endpoint).hostname or "").endswith(_AMAZON)
+    def _is_encrypted(self) -> bool:
+        return not (self._options.endpoint or "https:").startswith("http:")
+
+
+def open_clients(options: S3Options, transfer: TransferOptions, uri: str) -> Clients:
+    """Open the clients of a bucket. Sends nothing to it.
+
+    Raises:
+        SettingsError: boto3 is missing, or an option or a file of its own is wrong.
+        AccessDeniedError: there are no credentials.
+    """
+    try:
+        return Clients(options, transfer)
+    except (AccessDeniedError, SettingsError) as error:
+        raise type(error)(str(error), uri=uri, operation="open") from error.__cause__
+    except ValueError as error:
+        raise SettingsError(f"boto3 refuses it: {error}", uri=uri, operation="open") from error
+    except Exception as error:
+        explained = translate(error, uri, "open")
+        if explained is None:
+            raise
+        raise explained from error
+
+
+def _has_literal_keys(options: S3Options) -> bool:
+    return options.access_key_id is not None and "secret_access_key" not in options.dropped
 
 
 def _session(options: S3Options) -> Any:
-    """Return a boto3 session; the service models, slow to load, are loaded once a process."""
-    try:
-        import boto3
-        import botocore.session
-    except ImportError:
-        raise SettingsError(
-            "s3:// needs boto3; install it with: pip install 'torch-cloud-connector[s3]'"
-        ) from None
-    explicit = options.access_key_id is not None and "secret_access_key" not in options.dropped
-    if explicit and options.secret_access_key is None:
-        raise SettingsError("S3Options: access_key_id was given without secret_access_key")
-    if options.access_key_id is None and options.secret_access_key is not None:
-        raise SettingsError("S3Options: secret_access_key was given without access_key_id")
+    """Return a session with credentials, unless requests are to be anonymous."""
+    boto3 = _load()
+    import botocore.session
+
+    literal = _has_literal_keys(options)
+    _check_keys(options, literal=literal)
     core = botocore.session.get_session()
-    core.register_component("data_loader", _loader())
-    return boto3.session.Session(
-        aws_access_key_id=options.access_key_id if explicit else None,
+    session = boto3.session.Session(
+        aws_access_key_id=options.access_key_id if literal else None,
         aws_secret_access_key=_revealed(options.secret_access_key),
         aws_session_token=_revealed(options.session_token),
         region_name=options.region,
         profile_name=options.profile,
         botocore_session=core,
     )
+    core.register_component("data_loader", _loader())
+    # A client made without credentials would never look for them again.
+    if not options.anonymous and session.get_credentials() is None:
+        dropped = (
+            f"; {', '.join(options.dropped)} stayed behind when the options were pickled "
+            "(pickle_secrets=True keeps them)"
+            if options.dropped
+            else ""
+        )
+        raise AccessDeniedError(f"{NO_CREDENTIALS}{dropped}")
+    return session
+
+
+def _load() -> Any:
+    try:
+        import boto3
+    except ImportError as error:
+        raise SettingsError(
+            f"s3:// needs boto3: pip install 'torch-cloud-connector[s3]' ({error})"
+        ) from error
+    log = logging.getLogger("botocore")
+    if log.level == logging.NOTSET:
+        # Below this it writes headers, and with them session tokens.
+        log.setLevel(logging.INFO)
+    return boto3
+
+
+def _check_keys(options: S3Options, *, literal: bool) -> None:
+    secret, token = options.secret_access_key, options.session_token
+    if literal and secret is None:
+        raise SettingsError("access_key_id was given without secret_access_key")
+    if not literal and (secret is not None or token is not None):
+        raise SettingsError("secret_access_key or session_token was given without access_key_id")
 
 
 @functools.lru_cache(maxsize=1)
 def _loader() -> Any:
+    """Load the service's model, which takes long, once a process."""
     from botocore.loaders import create_loader
 
     return create_loader()
@@ -147,80 +226,59 @@ def _revealed(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
 
 
+class ReadableBody:
+    """The body of a request, which botocore reads as a file to sign it, without a copy."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self._at = 0
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def read(self, size: int | None = -1) -> memoryview:
+        """Return the next bytes, all of them by default."""
+        stop = len(self.data) if size is None or size < 0 else self._at + size
+        piece = self.data[self._at : stop]
+        self._at += len(piece)
+        return piece
+
+    def seek(self, offset: int) -> int:
+        """Go to a place counted from the start."""
+        self._at = offset
+        return offset
+
+    def tell(self) -> int:
+        """Return the place of the next read."""
+        return self._at
+
+
+class _SentBody(Body):
+    """The same, sent in pieces; what can be read as a file goes 16 KiB at a time."""
+
+    def seek(self, offset: int) -> int:
+        """Do nothing: each sending begins at the start. botocore wants it to follow a bucket."""
+        return offset
+
+
+def _send_in_pieces(request: Any, **_: Any) -> None:
+    if isinstance(request.body, ReadableBody):
+        # Asking first costs a round trip, and a second where the store never answers it.
+        del request.headers["Expect"]
+        request.body = _SentBody(request.body.data)
+
+
 def _sign_with_md5(request: Any, **_: Any) -> None:
     """Replace the CRC that only Amazon knows by the MD5 that every store knows."""
     for name in [n for n in request.headers if n.lower().startswith("x-amz-checksum-")]:
         del request.headers[name]
     del request.headers["x-amz-sdk-checksum-algorithm"]
-    request.headers["Content-MD5"] = content_md5(request.body)
+    request.headers["Content-MD5"] = _md5(request.body)
 
 
-def content_md5(data: Any) -> str:
-    """Return the ``Content-MD5`` of a buffer."""
-    digest = hashlib.md5(data, usedforsecurity=False).digest()
+def _md5(data: Any) -> str:
+    return _base64(hashlib.md5(data, usedforsecurity=False).digest())
+
+
+def _base64(digest: bytes) -> str:
     return base64.b64encode(digest).decode()
-
-
-def explain_sdk_error(error: Exception, uri: str, operation: str) -> ProviderError | None:
-    """Say what an exception of botocore means that is no answer of the service.
-
-    The class decides, never the message; None: not botocore's.
-    """
-    from botocore import exceptions as sdk
-
-    table: tuple[tuple[tuple[type[Exception], ...], type[ProviderError], str], ...] = (
-        (
-            (sdk.NoCredentialsError, sdk.PartialCredentialsError),
-            AccessDeniedError,
-            _NO_CREDENTIALS,
-        ),
-        (
-            (
-                sdk.CredentialRetrievalError,
-                sdk.RefreshWithMFAUnsupportedError,
-                sdk.SSOError,
-                sdk.TokenRetrievalError,
-                sdk.UnauthorizedSSOTokenError,
-                sdk.NoAuthTokenError,
-                sdk.MetadataRetrievalError,
-            ),
-            AccessDeniedError,
-            "boto3 could not get credentials",
-        ),
-        ((sdk.SSLError,), SettingsError, "TLS failed; check the endpoint and the CA bundle"),
-        ((sdk.ConnectTimeoutError,), TimedOutError, "no connection in time"),
-        ((sdk.ReadTimeoutError,), TimedOutError, "no answer in time"),
-        (
-            (
-                sdk.HTTPClientError,
-                sdk.ConnectionError,
-                sdk.IncompleteReadError,
-                sdk.ResponseStreamingError,
-                sdk.ReadTimeoutError,
-                sdk.FlexibleChecksumError,
-                sdk.ChecksumError,
-            ),
-            UnavailableError,
-            "the connection failed",
-        ),
-        (
-            (
-                sdk.ParamValidationError,
-                sdk.InvalidMaxRetryAttemptsError,
-                sdk.ConfigNotFound,
-                sdk.ConfigParseError,
-                sdk.ProfileNotFound,
-                sdk.NoRegionError,
-                sdk.UnknownSignatureVersionError,
-                sdk.EndpointProviderError,
-            ),
-            SettingsError,
-            "boto3 refuses these settings",
-        ),
-        ((sdk.ValidationError,), LimitError, "boto3 refuses this request"),
-        ((sdk.BotoCoreError,), ServiceError, "boto3 failed"),
-    )
-    for kinds, kind, advice in table:
-        if isinstance(error, kinds):
-            return kind(f"{advice}: {error}", uri=uri, operation=operation)
-    return None
