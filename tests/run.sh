@@ -10,4 +10,4 @@ step "format" ruff format --check .
 step "lint" ruff check .
 step "types" mypy
 step "import contracts" lint-imports
-step "tests" python -m pytest "$@"
+step "tests" python -m pytest --numprocesses auto --dist worksteal "$@"
