@@ -253,7 +253,7 @@ def test_impossible_writes_are_refused_at_once(
         pickle.PickleBuffer(b"pickle buffer"),
         torch.arange(5).numpy(),
     ],
-    ids=str,
+    ids=lambda buffer: type(buffer).__name__,
 )
 def test_any_contiguous_buffer(buffer: Any) -> None:
     """Every buffer's bytes are written and counted, whatever its format and shape."""
