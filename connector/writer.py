@@ -129,6 +129,8 @@ class ObjectWriter(BinaryFile):
 
     @override
     def write(self, buffer: Buffer, /) -> int:
+        if self._state == "dropped":
+            return memoryview(buffer).nbytes
         self._check_usable("write")
         view = flat_view(buffer)
         if view is None:
@@ -170,21 +172,22 @@ class ObjectWriter(BinaryFile):
             ProviderError: it could not be published, now or in an earlier call.
             PreconditionError: ``if_absent`` and there is an object.
         """
-        if self._state != "open":
+        handled = sys.exc_info()[1]
+        if self._state == "open":
+            self._check_usable("close")
+            if handled is None or handled is self._opened_under:
+                self._publish()
+            else:
+                self._pass_on(handled)
+        elif self._state == "dropped":
+            self._end("failed")
+        else:
+            failed = self._error
             self._end(self._state)
+            if failed is not None and failed is handled:
+                raise failed
             if self._failure is not None:
                 raise self._failure()
-            return
-        self._check_usable("close")
-        handled = sys.exc_info()[1]
-        if handled is None or handled is self._opened_under:
-            self._publish()
-            return
-        _log.warning("%s is not published: it was closed while %r was being handled",
-                     self.uri, handled)  # fmt: skip
-        self._end("aborted")
-        self._parts.drop_quietly()
-        raise handled
 
     def abort(self) -> None:
         """Publish nothing and drop what was sent; quiet where the writer is done already.
@@ -217,9 +220,11 @@ class ObjectWriter(BinaryFile):
         self._abandon()
 
     def _dealloc_warn(self, source: object) -> None:
-        """Hear from ``io`` that a wrapper (``source``) was dropped, and will now call close."""
-        del source
-        self._abandon()
+        """Hear from ``io`` that a wrapper was dropped: it will write what it holds, and close."""
+        if self._state == "open":
+            self._remember(f"a {type(source).__name__} around it was dropped without close()")
+            self._abandon()
+            self._state = "dropped"
 
     # ---- State ---------------------------------------------------------------------------
 
@@ -233,6 +238,14 @@ class ObjectWriter(BinaryFile):
         self._end("closed")
         self._parts.drop_quietly()
 
+    def _pass_on(self, handled: BaseException) -> NoReturn:
+        """Abort, because this close is part of an exception's way out."""
+        _log.warning("%s is not published: it was closed while %r was being handled",
+                     self.uri, handled)  # fmt: skip
+        self._end("aborted")
+        self._parts.drop_quietly()
+        raise handled
+
     def _end(self, state: str) -> None:
         """Be done; ``closed`` is true from here on."""
         self._state = state
@@ -241,16 +254,18 @@ class ObjectWriter(BinaryFile):
         super().close()
 
     def _fail(self, error: BaseException) -> None:
-        """Publish nothing, and remember why."""
+        """Publish nothing, now or later."""
         self._state = "failed"
         self._error = error
-        self._failure = partial(
-            type(error) if isinstance(error, ProviderError) else ProviderError,
-            f"nothing was published, because of an earlier error ({error!r}); write it anew",
-            uri=self.uri,
-            operation="write",
-        )
+        kind = type(error) if isinstance(error, ProviderError) else ProviderError
+        self._remember(f"an earlier error stands ({error!r})", kind)
         self._parts.drop_quietly()
+
+    def _remember(self, reason: str, kind: type[ProviderError] = ProviderError) -> None:
+        """Keep the reason, but not the error itself: its traceback holds the caller's tensors."""
+        self._failure = partial(
+            kind, f"nothing was published: {reason}; write it anew", uri=self.uri, operation="write"
+        )
 
     def _leave(self, error: BaseException) -> None:
         """End a block that raises, showing the failed write rather than what came of it."""

@@ -193,6 +193,23 @@ def test_a_dropped_writer_does_not_wait_for_locks_of_its_thread() -> None:
     assert provider.unfinished_uploads() == []
 
 
+@pytest.mark.parametrize("wrap", [io.BufferedWriter, io.TextIOWrapper])
+def test_a_dropped_wrapper_is_no_quiet_loss(wrap: Callable[[ObjectWriter], object]) -> None:
+    """A block whose wrapper was dropped, with all that it held, raises at its end."""
+    provider = Recorder(part_size_bytes=5, multipart_threshold_bytes=5)
+
+    def save() -> None:
+        with ObjectWriter(provider, "k") as file:
+            wrapper: Any = wrap(file)
+            wrapper.write("text" * 9 if wrap is io.TextIOWrapper else b"data" * 9)
+            del wrapper
+
+    with pytest.raises(ProviderError, match=f"a {wrap.__name__} around it was dropped"):
+        save()
+    assert provider.held("k") is None
+    assert provider.unfinished_uploads() == []
+
+
 # ---- Closed by somebody while an exception passes --------------------------------------
 
 
@@ -215,6 +232,25 @@ def test_finally_close_publishes_nothing(
     assert caught.value is raised
     assert "is not published" in caplog.text
     _nothing_happened(provider)
+
+
+@pytest.mark.parametrize("error", [UnavailableError("down"), KeyboardInterrupt()], ids=repr)
+def test_finally_close_does_not_hide_a_failed_write(error: BaseException) -> None:
+    """``close`` in a ``finally`` that a failed write passes lets it pass, as it is."""
+    provider = Recorder(part_size_bytes=5, multipart_threshold_bytes=5)
+    _failing(provider, 1, error)
+
+    def save() -> None:
+        file = ObjectWriter(provider, "k")
+        try:
+            file.write(DATA)
+        finally:
+            file.close()
+
+    with pytest.raises(type(error)) as caught:
+        save()
+    assert caught.value is error
+    assert provider.held("k") is None
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -350,7 +386,7 @@ def test_a_block_that_hides_a_failed_write_raises() -> None:
                 file.write(DATA)
             file.flush()
 
-    with pytest.raises(UnavailableError, match="because of an earlier error"):
+    with pytest.raises(UnavailableError, match="an earlier error stands"):
         save()
     assert provider.held("k") is None
     assert provider.unfinished_uploads() == []

@@ -50,40 +50,61 @@ def _run(store: Store, code: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "end", ["", "sys.exit()", "with file: sys.exit()", "file.me = file", "raise SystemExit(0)"]
-)
-def test_a_process_that_ends_publishes_nothing(shared_store: Store, end: str) -> None:
+def _check_ends(store: Store, end: str) -> None:
+    store.raw_put("k", OLD)
+    _run(store, end)
+    assert store.raw_get("k") == OLD
+    assert store.unfinished("k") == []
+
+
+def _check_forks(store: Store, action: str) -> None:
+    store.raw_put("k", OLD)
+    _run(store, _FORK.format(action=action))
+    assert store.raw_get("k") == bytes(2 * store.part_bytes + 1) + b"end"
+    assert store.unfinished("k") == []
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Store:
+    """An empty directory."""
+    return FileStore(f"file://{tmp_path}/")
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit()", "with file: sys.exit()", "file.me = file"])
+def test_a_process_that_ends_publishes_nothing(files: Store, end: str) -> None:
     """A writer left open when the interpreter exits aborts; the old object stands."""
-    shared_store.raw_put("k", OLD)
-    _run(shared_store, end)
-    assert shared_store.raw_get("k") == OLD
-    assert shared_store.unfinished("k") == []
+    _check_ends(files, end)
 
 
-@pytest.mark.parametrize(
-    "action",
-    [
-        "del file; gc.collect(); os._exit(0)",
-        "sys.exit()",
-        "import io; io.TextIOWrapper(file); gc.collect(); sys.exit()",
-        "file.abort(); file.__exit__(KeyError, KeyError(), None); os._exit(0)",
-    ],
-)
-def test_a_forked_child_neither_publishes_nor_aborts(shared_store: Store, action: str) -> None:
+def test_a_process_that_ends_on_every_server(cloud_store: Store) -> None:
+    """The same holds where dropping what was sent takes a request."""
+    _check_ends(cloud_store, "file.me = file")
+
+
+_ACTIONS = [
+    "del file; gc.collect(); os._exit(0)",
+    "sys.exit()",
+    "import io; io.TextIOWrapper(file); gc.collect(); sys.exit()",
+    "file.abort(); file.__exit__(KeyError, KeyError(), None); os._exit(0)",
+]
+
+
+@pytest.mark.parametrize("action", _ACTIONS)
+def test_a_forked_child_neither_publishes_nor_aborts(files: Store, action: str) -> None:
     """What a child inherits, drops or aborts is its parent's: the parent's save goes on."""
-    shared_store.raw_put("k", OLD)
-    _run(shared_store, _FORK.format(action=action))
-    assert shared_store.raw_get("k") == bytes(2 * shared_store.part_bytes + 1) + b"end"
-    assert shared_store.unfinished("k") == []
+    _check_forks(files, action)
+
+
+def test_a_forked_child_on_every_server(cloud_store: Store) -> None:
+    """The same holds where the writer has connections."""
+    _check_forks(cloud_store, f"file.abort(); {_ACTIONS[2]}")
 
 
 @pytest.mark.parametrize(
     "use", ["file.write(b'x')", "file.close()", "file.__exit__(None, None, None)"]
 )
-def test_a_forked_child_is_told(tmp_path: Path, use: str) -> None:
+def test_a_forked_child_is_told(files: Store, use: str) -> None:
     """A child that writes to or closes its parent's writer gets an error that says so."""
-    store = FileStore(f"file://{tmp_path}/")
     action = f"""
     try:
         {use}
@@ -91,5 +112,4 @@ def test_a_forked_child_is_told(tmp_path: Path, use: str) -> None:
         os._exit("belongs to process" not in str(error))
     os._exit(7)
 """
-    _run(store, _FORK.format(action=action.strip("\n").lstrip()))
-    assert store.raw_get("k") == bytes(2 * store.part_bytes + 1) + b"end"
+    _check_forks(files, action.strip())
