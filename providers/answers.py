@@ -70,6 +70,7 @@ ERROR_CODES: Mapping[str, type[ProviderError]] = MappingProxyType(
         "ServiceUnavailable": UnavailableError,
         "IncompleteBody": UnavailableError,
         "BadDigest": UnavailableError,
+        "XAmzContentSHA256Mismatch": UnavailableError,
         "OperationAborted": UnavailableError,
         "ConditionalRequestConflict": UnavailableError,
         "RequestTimeout": TimedOutError,

@@ -123,7 +123,7 @@ class S3Provider(Provider):
         )
         # Another document, of something on the way, would read as "no objects".
         if "IsTruncated" not in answer:
-            raise self._unclear(ServiceError, prefix, "list", "ListBucketResult", answer)
+            raise self._unclear(prefix, "list", "ListBucketResult", answer)
         prefixes = answer.get("CommonPrefixes", ())
         page = list(chain(
             map(_listed, answer.get("Contents", ())),
@@ -225,9 +225,7 @@ class S3Provider(Provider):
             Bucket=self.bucket, Key=key, Metadata=dict(metadata), **checks, **kind
         )
         if "UploadId" not in answer:
-            raise self._unclear(
-                UnavailableError, key, "start_multipart", "InitiateMultipartUploadResult", answer
-            )
+            raise self._unclear(key, "start_multipart", "InitiateMultipartUploadResult", answer)
         conditions = {**kind, **_condition(if_absent)}
         return S3Upload(self, key, write_id, answer["UploadId"], conditions)
 
@@ -264,7 +262,7 @@ class S3Provider(Provider):
         )
         failed = answer.get("Errors", ())
         if len(answer.get("Deleted", ())) + len(failed) < len(left):
-            raise self._unclear(ServiceError, next(iter(left)), "delete", "DeleteResult", answer)
+            raise self._unclear(next(iter(left)), "delete", "DeleteResult", answer)
         errors = [
             error_of_answer(self.uri(fields.get("Key", "")), "delete", HTTPStatus.OK, {}, fields)
             for fields in failed
@@ -281,21 +279,16 @@ class S3Provider(Provider):
     ) -> dict[str, Any]:
         """Return a result that is a success only if the body says so, by an ETag."""
         if not result or not result.get("ETag"):
-            raise self._unclear(UnavailableError, key, operation, "result", answer)
+            raise self._unclear(key, operation, "result", answer)
         return dict(result)
 
     def _unclear(
-        self,
-        kind: type[ProviderError],
-        key: str,
-        operation: str,
-        expected: str,
-        answer: Mapping[str, Any],
+        self, key: str, operation: str, expected: str, answer: Mapping[str, Any]
     ) -> ProviderError:
         """Return the error of a success that does not say what it should."""
         told = answer["ResponseMetadata"]
-        return kind(
-            f"the answer is no whole {expected}, so what became of the request is unclear",
+        return UnavailableError(
+            f"the answer is no whole {expected}",
             uri=self.uri(key),
             operation=operation,
             status=told["HTTPStatusCode"],
