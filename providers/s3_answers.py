@@ -74,7 +74,8 @@ def error_of_answer(
     # Where there is no document, botocore gives the status for a code.
     code = None if found.isdigit() or not found else found
     words = [fields.get("Message") or _phrase(status)]
-    words.append(_MEANING.get(code, "") if code else _BARE.get(status, ""))
+    bare = _BARE.get(status, "") if operation == "head" else ""
+    words.append(_MEANING.get(code, "") if code else bare)
     if code == "InvalidObjectState":
         words.append(f"it lies in {fields.get('StorageClass', 'an archive class')}; restore it")
     region = lower.get("x-amz-bucket-region") or fields.get("Region")

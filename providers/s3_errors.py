@@ -34,12 +34,13 @@ _Meaning = tuple[type["ProviderError"], str]
 def translate(error: BaseException, uri: str, operation: str) -> ProviderError | None:
     """Return what an exception of the client means; None if it is none of the client's."""
     import urllib3.exceptions
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import BotoCoreError, ClientError, UndefinedModelAttributeError
     from botocore.parsers import ResponseParserError
 
     if isinstance(error, ClientError):
         return _of_answer(error, uri, operation)
-    if isinstance(error, BotoCoreError | urllib3.exceptions.HTTPError | OSError):
+    beneath = urllib3.exceptions.HTTPError
+    if isinstance(error, BotoCoreError | UndefinedModelAttributeError | beneath | OSError):
         causes = list(_causes(error))
         kind, what = _meaning(causes)
         root = str(causes[-1]) or type(causes[-1]).__name__
