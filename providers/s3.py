@@ -46,6 +46,8 @@ _DIRECTORY_BUCKET = "--x-s3"
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/directory-bucket-naming-rules.html,
 read 2026-11-30."""
 
+_REDIRECTS = frozenset({HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.TEMPORARY_REDIRECT})
+
 _STORM_SECONDS = 1.0
 """Threads whose credentials expire together ask for new ones once."""
 
@@ -327,7 +329,7 @@ class S3Provider(Provider):
         # A HEAD has no body to hold a code; either cause answers it with a bare 400.
         bare = error.operation == "head" and error.code is None
         bare = bare and error.status == HTTPStatus.BAD_REQUEST
-        if error.code in MISPLACED or error.status == HTTPStatus.MOVED_PERMANENTLY or bare:
+        if error.code in MISPLACED or error.status in _REDIRECTS or bare:
             region = self._find_region()
             if region not in {None, self.clients.region}:
                 self.options = self.options.model_copy(update={"region": region})

@@ -118,6 +118,7 @@ class Clients:
             region_name=self._session.region_name or "us-east-1",
             config=config,
         )
+        client.meta.events.register("before-call.s3", _follow_no_bucket)
         client.meta.events.register("before-send.s3", _send_in_pieces)
         if not self.checksums:
             client.meta.events.register("before-sign.s3.DeleteObjects", _sign_with_md5)
@@ -253,19 +254,21 @@ class ReadableBody:
         return self._at
 
 
-class _SentBody(Body):
-    """The same, sent in pieces; what can be read as a file goes 16 KiB at a time."""
+def _follow_no_bucket(context: Any, **_: Any) -> None:
+    """Leave it to ``recover`` to find the bucket's region.
 
-    def seek(self, offset: int) -> int:
-        """Do nothing: each sending begins at the start. botocore wants it to follow a bucket."""
-        return offset
+    botocore asks for it on its own, each time anew in each process, and without end where
+    the answer is a redirect too.
+    """
+    context.get("s3_redirect", {})["redirected"] = True
 
 
 def _send_in_pieces(request: Any, **_: Any) -> None:
     if isinstance(request.body, ReadableBody):
         # Asking first costs a round trip, and a second where the store never answers it.
         del request.headers["Expect"]
-        request.body = _SentBody(request.body.data)
+        # What can be read as a file would go 16 KiB at a time.
+        request.body = Body(request.body.data)
 
 
 def _sign_with_md5(request: Any, **_: Any) -> None:

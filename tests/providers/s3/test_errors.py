@@ -85,7 +85,7 @@ def instance(kind: type[Any]) -> Exception:
     """Make an exception with every field that its message names."""
     if issubclass(kind, sdk.ClientError):
         return answered(404, "NoSuchKey", kind)
-    if not issubclass(kind, sdk.BotoCoreError):
+    if not hasattr(kind, "fmt"):
         made_of: Exception = kind("text")
         return made_of
     names = {*kind.fmt.replace("}", "{").split("{")[1::2]} | _NEED_MORE.get(kind.__name__, set())
