@@ -75,7 +75,7 @@ class S3Provider(Provider):
     def _reopen(self) -> None:
         """Have the next request open new clients; those under way keep theirs."""
         self._slot: ClientSlot[Clients] = ClientSlot(
-            partial(open_clients, self.options, self.transfer, self.uri())
+            partial(open_clients, self.bucket, self.options, self.transfer)
         )
 
     @property

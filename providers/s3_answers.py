@@ -81,6 +81,8 @@ def error_of_answer(
     region = lower.get("x-amz-bucket-region") or fields.get("Region")
     if region and (code in MISPLACED or code is None):
         words.append(f"the bucket is in {region} (option region)")
+    if status // 100 == 3 and "location" in lower:  # noqa: PLR2004 HTTP's own
+        words.append(f"it leads to {lower['location']}; is that the endpoint to use?")
     return error_type(status, code)(
         "; ".join(word.rstrip(".") for word in words if word),
         uri=uri,

@@ -40,9 +40,10 @@ def is_of_amazon(endpoint: str) -> bool:
 
 
 class Clients:
-    """boto3 clients of one bucket's options, which differ in patience only.
+    """boto3 clients of one bucket, which differ in patience only.
 
     Args:
+        bucket: its name.
         options: endpoint, region, credentials.
         transfer: timeouts and the number of connections.
 
@@ -54,7 +55,8 @@ class Clients:
         refreshable: whether asking for credentials again may bring others.
     """
 
-    def __init__(self, options: S3Options, transfer: TransferOptions) -> None:
+    def __init__(self, bucket: str, options: S3Options, transfer: TransferOptions) -> None:
+        self._bucket = bucket
         self._options, self._transfer = options, transfer
         self.refreshable = not (options.anonymous or _has_literal_keys(options))
         self._session = _session(options)
@@ -91,7 +93,8 @@ class Clients:
         the store checks; only what is not signed needs an MD5.
         """
         if self.checksums:
-            return {"ChecksumCRC32": _base64(zlib.crc32(data).to_bytes(4, "big"))}
+            crc = _base64(zlib.crc32(data).to_bytes(4, "big"))
+            return {"ChecksumAlgorithm": "CRC32", "ChecksumCRC32": crc}
         return {"ContentMD5": _md5(data)} if self._options.anonymous else {}
 
     def _client(self, read_timeout_seconds: float) -> Any:
@@ -126,11 +129,14 @@ class Clients:
 
     def _details(self) -> dict[str, Any]:
         details: dict[str, Any] = {}
-        if self._options.addressing_style != "auto":
-            details["addressing_style"] = self._options.addressing_style
-        elif not self.amazon:
-            details["addressing_style"] = "path"
-        # On Amazon botocore's own choice is virtual, where the certificate covers the bucket.
+        style = self._options.addressing_style
+        if style == "auto" and not self.amazon:
+            style = "path"
+        elif style == "auto" and self._options.endpoint and "." not in self._bucket:
+            style = "virtual"
+        if style != "auto":
+            # Otherwise botocore chooses: virtual, where the certificate covers the bucket.
+            details["addressing_style"] = style
         if self.amazon and self.checksums and self._is_encrypted():
             # As by botocore itself: TLS and the CRC protect a body, hashing it costs more.
             details["payload_signing_enabled"] = False
@@ -140,15 +146,16 @@ class Clients:
         return not (self._options.endpoint or "https:").startswith("http:")
 
 
-def open_clients(options: S3Options, transfer: TransferOptions, uri: str) -> Clients:
+def open_clients(bucket: str, options: S3Options, transfer: TransferOptions) -> Clients:
     """Open the clients of a bucket. Sends nothing to it.
 
     Raises:
         SettingsError: boto3 is missing, or an option or a file of its own is wrong.
         AccessDeniedError: there are no credentials.
     """
+    uri = f"s3://{bucket}/"
     try:
-        return Clients(options, transfer)
+        return Clients(bucket, options, transfer)
     except (AccessDeniedError, SettingsError) as error:
         raise type(error)(str(error), uri=uri, operation="open") from error.__cause__
     except ValueError as error:

@@ -1,0 +1,282 @@
+"""What Amazon itself is sent, and told to be; its answers are canned, nothing leaves here."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import sys
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import botocore
+import pytest
+from botocore.awsrequest import AWSResponse
+
+from providers.errors import IntegrityError, LimitError, SettingsError
+from providers.s3_client import is_of_amazon
+from providers.testing.harness import noise
+from providers.values import ByteRange, ObjectInfo
+from tests.providers.s3.stores import PART_BYTES, made
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from providers.s3 import S3Provider
+    from tests.providers.s3.stores import Store
+
+KEYS: dict[str, Any] = {"access_key_id": "AKID", "secret_access_key": "SECRET"}
+BODY = noise(1000)
+
+
+def crc(data: bytes) -> str:
+    """Return a CRC32 as S3 writes it."""
+    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
+
+
+class _Raw(io.BytesIO):
+    """A body as urllib3 gives it."""
+
+    def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:
+        """Yield all there is."""
+        yield self.read()
+
+
+class Amazon:
+    """Answers in the place of the network, and keeps the requests."""
+
+    def __init__(self, provider: S3Provider) -> None:
+        self.requests: list[Any] = []
+        self.bodies: list[bytes] = []
+        self.status = 200
+        self.headers: dict[str, str] = {"ETag": '"etag"'}
+        self.body = b""
+        for client in (provider.clients.usual, provider.clients.patient):
+            client.meta.events.register_last("before-send.s3", self._answer)
+
+    def _answer(self, request: Any, **_: Any) -> AWSResponse:
+        self.requests.append(request)
+        body = request.body
+        if body is not None and not isinstance(body, bytes):
+            body = b"".join(bytes(piece) for piece in body)
+        self.bodies.append(body or b"")
+        headers = {"Content-Length": str(len(self.body)), **self.headers}
+        return AWSResponse(request.url, self.status, headers, _Raw(self.body))
+
+
+def header(request: Any, name: str) -> str:
+    """Return a header as text."""
+    value = request.headers.get(name, "")
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+@pytest.fixture
+def provider() -> S3Provider:
+    """A provider of a bucket in Frankfurt."""
+    return made("bucket", region="eu-central-1", **KEYS)
+
+
+@pytest.fixture
+def amazon(provider: S3Provider) -> Amazon:
+    """Whoever answers it."""
+    return Amazon(provider)
+
+
+def test_put_carries_a_crc_of_its_own(provider: S3Provider, amazon: Amazon) -> None:
+    """The checksum is a header; the body goes as it is, unhashed, by TLS, to the bucket's host."""
+    provider.put("a/../b c", BODY)
+    (request,) = amazon.requests
+    assert request.url == "https://bucket.s3.eu-central-1.amazonaws.com/a/../b%20c"
+    assert header(request, "x-amz-checksum-crc32") == crc(BODY)
+    assert header(request, "x-amz-content-sha256") == "UNSIGNED-PAYLOAD"
+    assert header(request, "content-length") == "1000"
+    assert amazon.bodies == [BODY]
+    for name in ("content-encoding", "transfer-encoding", "x-amz-trailer", "expect", "content-md5"):
+        assert header(request, name) == ""
+    assert "/eu-central-1/s3/aws4_request" in header(request, "authorization")
+
+
+def test_empty_put_carries_a_crc(provider: S3Provider, amazon: Amazon) -> None:
+    """An empty body is no exception."""
+    provider.put("key", b"")
+    assert header(amazon.requests[0], "x-amz-checksum-crc32") == "AAAAAA=="
+
+
+def test_bodies_are_checked_as_they_come(provider: S3Provider, amazon: Amazon) -> None:
+    """A checksum is asked for and compared; damage is read again once, then raised."""
+    amazon.body, amazon.headers["x-amz-checksum-crc32"] = BODY, crc(BODY)
+    assert provider.get("key") == BODY
+    assert header(amazon.requests[0], "x-amz-checksum-mode") == "ENABLED"
+    amazon.headers["x-amz-checksum-crc32"] = crc(b"another")
+    with pytest.raises(IntegrityError, match=r"get s3://bucket/key: the body does not match"):
+        provider.get("key")
+    assert len(amazon.requests) == 3
+
+
+def test_head_asks_for_the_checksum(provider: S3Provider, amazon: Amazon) -> None:
+    """A description holds the whole object's checksum."""
+    amazon.headers |= {"x-amz-checksum-crc32": crc(BODY), "x-amz-checksum-type": "FULL_OBJECT"}
+    amazon.headers["Content-Length"] = "1000"
+    assert provider.head("key").checksum == f"crc32:{crc(BODY)}"
+    assert header(amazon.requests[0], "x-amz-checksum-mode") == "ENABLED"
+
+
+def test_batch_delete_carries_a_crc(provider: S3Provider, amazon: Amazon) -> None:
+    """Amazon's own checksum is left as botocore sends it."""
+    amazon.body = b"<DeleteResult><Deleted><Key>a</Key></Deleted></DeleteResult>"
+    provider.delete(["a"])
+    assert header(amazon.requests[0], "x-amz-checksum-crc32") == crc(amazon.bodies[0])
+
+
+@pytest.mark.parametrize("bucket", ["bucket", "bucket--use1-az4--x-s3"])
+def test_parts_carry_their_crc(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts and completion carry CRCs, the whole object's where the bucket has such."""
+    provider = made(bucket, region="us-east-1", **KEYS)
+    sent: list[tuple[str, dict[str, Any]]] = []
+
+    def call(operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        sent.append((operation, arguments))
+        told = {"ResponseMetadata": {"HTTPStatusCode": 200, "HTTPHeaders": {}}}
+        return {"UploadId": "U", "ETag": '"e"', "ChecksumCRC32": crc(BODY), **told}
+
+    for client in (provider.clients.usual, provider.clients.patient):
+        monkeypatch.setattr(client, "_make_api_call", call)
+    monkeypatch.setattr(provider, "head", lambda key: ObjectInfo(key, size=1000))
+    with provider.start_multipart("key") as upload:
+        upload.put_part(1, BODY)
+        upload.complete()
+    (_, start), (_, part), (_, complete) = sent
+    assert start["ChecksumAlgorithm"] == "CRC32"
+    assert part["ChecksumCRC32"] == crc(BODY)
+    assert complete["MultipartUpload"]["Parts"][0]["ChecksumCRC32"] == crc(BODY)
+    kind = None if bucket.endswith("--x-s3") else "FULL_OBJECT"
+    assert (start.get("ChecksumType"), complete.get("ChecksumType")) == (kind, kind)
+
+
+def test_checksums_by_option(strict: Store) -> None:
+    """A compatible store that knows Amazon's checksums is asked for them by option."""
+    provider = strict.opened(checksums=True, conditional_put=True)
+    info = provider.put("key", noise(PART_BYTES), if_absent=True)
+    assert provider.head("key").checksum == f"crc32:{crc(noise(PART_BYTES))}"
+    assert provider.get("key", ByteRange(5, 9)) == noise(PART_BYTES)[5:9]
+    with provider.start_multipart("whole", if_absent=True) as upload:
+        upload.put_part(1, noise(PART_BYTES))
+        upload.copy_part(2, info, ByteRange(0, PART_BYTES))
+        upload.put_part(3, b"end")
+        upload.complete()
+    assert provider.get("whole") == noise(PART_BYTES) * 2 + b"end"
+    provider.delete(["key", "whole"])
+    assert strict.keys() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "url"),
+    [
+        ({}, "https://bucket.s3.eu-central-1.amazonaws.com/key"),
+        ({"addressing_style": "path"}, "https://s3.eu-central-1.amazonaws.com/bucket/key"),
+        ({"bucket": "a.b"}, "https://s3.eu-central-1.amazonaws.com/a.b/key"),
+        ({"region": "cn-north-1"}, "https://bucket.s3.cn-north-1.amazonaws.com.cn/key"),
+        ({"endpoint": "https://minio.internal:9000"}, "https://minio.internal:9000/bucket/key"),
+        (
+            {"endpoint": "https://store.internal", "addressing_style": "virtual"},
+            "https://bucket.store.internal/key",
+        ),
+        (
+            {"endpoint": "https://s3.dualstack.us-west-2.amazonaws.com"},
+            "https://bucket.s3.dualstack.us-west-2.amazonaws.com/key",
+        ),
+    ],
+)
+def test_address_of_a_bucket(fields: dict[str, str], url: str) -> None:
+    """The bucket goes before Amazon's host where certificates cover it, else into the path."""
+    merged: dict[str, Any] = {"bucket": "bucket", "region": "eu-central-1", **KEYS, **fields}
+    provider = made(**merged)
+    provider_amazon = Amazon(provider)
+    provider.put("key", BODY)
+    assert provider_amazon.requests[0].url == url
+
+
+def test_region_by_default() -> None:
+    """Without any region a custom endpoint is signed for us-east-1, as its makers expect."""
+    assert made("bucket", endpoint="http://127.0.0.1:9", **KEYS).clients.region == "us-east-1"
+
+
+# ---- Limits --------------------------------------------------------------------------------
+
+
+def test_limits_follow_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Amazon's own on Amazon, safe ones elsewhere, either overridden by option."""
+
+    def capabilities(**fields: Any) -> tuple[bool, bool]:
+        limits = made("bucket", **KEYS, **fields).limits
+        return limits.conditional_put, limits.equal_parts
+
+    elsewhere = "http://127.0.0.1:9"
+    assert capabilities() == (True, False)
+    assert capabilities(endpoint=elsewhere) == (False, True)
+    assert capabilities(endpoint=elsewhere, conditional_put=True) == (True, True)
+    assert capabilities(endpoint=elsewhere, equal_parts=False) == (False, False)
+    assert capabilities(conditional_put=False, equal_parts=True) == (False, True)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", elsewhere)
+    assert capabilities() == (False, True)
+
+
+def test_directory_buckets_list_in_no_order() -> None:
+    """S3 Express lists as it likes, and the limits say so."""
+    assert made("bucket", endpoint="http://127.0.0.1:9").limits.lists_in_order
+    assert not made("b--use1-az4--x-s3", endpoint="http://127.0.0.1:9").limits.lists_in_order
+
+
+def test_limits_of_a_named_endpoint_load_no_sdk() -> None:
+    """A worker that only asks for limits opens no client."""
+    provider = made("bucket", endpoint="http://127.0.0.1:9")
+    assert provider.limits.equal_parts
+    assert provider._slot._token is None
+
+
+def test_domains_are_those_of_botocore() -> None:
+    """Every domain that botocore has for Amazon counts as Amazon's, and nothing like it does."""
+    file = Path(botocore.__file__).parent / "data" / "partitions.json"
+    for partition in json.loads(file.read_text())["partitions"]:
+        for domain in ("dnsSuffix", "dualStackDnsSuffix"):
+            assert is_of_amazon(f"https://s3.region.{partition['outputs'][domain]}")
+    for endpoint in (
+        "https://notamazonaws.com",
+        "https://amazonaws.com.evil.org",
+        "http://[::1]:9",
+    ):
+        assert not is_of_amazon(endpoint)
+
+
+# ---- Settings ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("endpoint", ["minio:9000", "minio", "", "ftp://minio"])
+def test_endpoint_that_is_no_url_raises(endpoint: str) -> None:
+    """A mistake in the endpoint is told with the bucket, before anything is sent."""
+    with pytest.raises(SettingsError, match="s3://bucket/"):
+        made("bucket", endpoint=endpoint, **KEYS).get("key")
+
+
+def test_bucket_that_cannot_be_one_raises() -> None:
+    """A refusal by botocore of a name comes out as one of ours."""
+    with pytest.raises(SettingsError, match="Invalid bucket name"):
+        made("not a bucket", **KEYS).get("key")
+
+
+def test_missing_boto3_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without boto3 the error says what to install."""
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(SettingsError, match=r"pip install 'torch-cloud-connector\[s3\]'"):
+        made("bucket", **KEYS).get("key")
+
+
+def test_pin_without_an_etag_is_refused(provider: S3Provider, amazon: Amazon) -> None:
+    """A description that cannot pin is refused, for reads and copies alike."""
+    info = ObjectInfo("key", size=5)
+    with pytest.raises(LimitError, match="no etag"):
+        provider.get("key", if_match=info)
+    with pytest.raises(LimitError, match="no etag"):
+        provider.compose([info], "other")
+    assert amazon.requests == []
