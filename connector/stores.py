@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from providers import ObjectURI, Options, SettingsError, open_provider
+from providers import LocalOptions, ObjectURI, Options, SettingsError, open_provider
 
 if TYPE_CHECKING:
     from connector.table import ObjectTable
@@ -56,11 +56,22 @@ class Stores:
 
     def open_all(self, table: ObjectTable) -> dict[str, Provider]:
         """Return a provider for each root of the table; files get one for all of them."""
-        return {root: self.open(_common(table, root)) for root in table.roots}
+        opened = {root: self.open(_common(table, root)) for root in table.roots}
+        given = self._options
+        fits = not isinstance(given, Options) or any(
+            isinstance(provider.options, type(given)) for provider in opened.values()
+        )
+        if opened and not fits:
+            raise SettingsError(
+                f"options={type(given).__name__} belong to none of {', '.join(opened)}"
+            )
+        return opened
 
     def _chosen(self, uri: ObjectURI) -> Options | None:
         if not isinstance(self._options, Mapping):
-            return self._options
+            # A manifest in a file may name objects of the scheme that the options are for.
+            spared = uri.scheme == "file" and not isinstance(self._options, LocalOptions)
+            return None if spared else self._options
         of_scheme = self._options.get(uri.scheme)
         of_bucket = self._options.get(f"{uri.scheme}://{uri.bucket}")
         if of_scheme is None or of_bucket is None:

@@ -143,6 +143,22 @@ def test_several_stores_in_one_dataset(
     assert (first.endpoint, first.region) == (moto.endpoint, "elsewhere")
 
 
+def test_a_local_manifest_of_objects_elsewhere(tmp_path: Path) -> None:
+    """Options for the objects' scheme do not hinder a manifest in a file."""
+    (tmp_path / "m.csv").write_text("s3://bucket/1.jpg,a\n")
+    options = S3Options(anonymous=True, region="eu-central-1")
+    dataset = MapDataset.from_manifest_file(f"file://{tmp_path}/m.csv", options=options)
+    (provider,) = dataset._maker.providers.values()
+    assert provider.options == options
+
+
+def test_options_for_none_of_the_stores(tmp_path: Path) -> None:
+    """Options that fit no store of the dataset are a mistake, not ignored."""
+    (tmp_path / "1.jpg").write_bytes(b"x")
+    with pytest.raises(SettingsError, match="S3Options belong to none of file:///"):
+        MapDataset.from_prefix(f"file://{tmp_path}/", options=S3Options())
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
