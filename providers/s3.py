@@ -16,14 +16,20 @@ from typing_extensions import override
 from providers.answers import parse_error_xml, user_metadata
 from providers.base import Page, Provider
 from providers.clients import ClientSlot
-from providers.errors import IntegrityError, ProviderError, ServiceError, UnavailableError
+from providers.errors import (
+    IntegrityError,
+    PreconditionError,
+    ProviderError,
+    ServiceError,
+    UnavailableError,
+)
 from providers.options import S3Options, TransferOptions
 from providers.s3_answers import (
     EXPIRED,
     MISPLACED,
-    check_range,
     describe,
     error_of_answer,
+    expected_bytes,
     unquoted,
 )
 from providers.s3_client import Clients, ReadableBody, is_of_amazon, open_clients
@@ -162,19 +168,25 @@ class S3Provider(Provider):
         answer = self.clients.usual.get_object(Bucket=self.bucket, Key=key, **conditions)
         headers = _headers(answer)
         with closing(answer["Body"]) as stream:
-            if byte_range is not None:
-                status = answer["ResponseMetadata"]["HTTPStatusCode"]
-                check_range(self.uri(key), status, headers, byte_range)
+            self._check_pin(key, if_match, unquoted(headers.get("etag")))
+            wanted = expected_bytes(self.uri(key), headers, byte_range)
             body: bytes = stream.read()
-        promised = headers.get("content-length")
-        whole = "transfer-encoding" in headers if promised is None else int(promised) == len(body)
-        if not whole:
+        if len(body) != wanted and (wanted is not None or "transfer-encoding" not in headers):
             raise UnavailableError(
-                f"{len(body)} of {promised or 'an untold number of'} bytes came",
+                f"{len(body)} of {wanted or 'an untold number of'} bytes came",
                 uri=self.uri(key),
                 operation="get",
             )
         return body
+
+    def _check_pin(self, key: str, pinned: ObjectInfo | None, etag: str | None) -> None:
+        """Find a change by the answer too: some stores know no ``If-Match``."""
+        if pinned is not None and etag is not None and etag != pinned.etag:
+            raise PreconditionError(
+                f"the object changed: its etag is {etag}, no longer {pinned.etag}",
+                uri=self.uri(key),
+                operation="get",
+            )
 
     def pin(self, info: ObjectInfo, operation: str) -> str:
         """Return the condition that an object is still the one described."""

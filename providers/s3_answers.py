@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from providers.errors import ProviderError
     from providers.values import ByteRange
 
-__all__ = ["EXPIRED", "MISPLACED", "check_range", "describe", "error_of_answer", "unquoted"]
+__all__ = ["EXPIRED", "MISPLACED", "describe", "error_of_answer", "expected_bytes", "unquoted"]
 
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidToken",
                      "TokenRefreshRequired"})  # fmt: skip
@@ -137,22 +137,28 @@ def unquoted(etag: str | None) -> str | None:
     return etag.strip('"') if etag else None
 
 
-def check_range(uri: str, status: int, headers: Mapping[str, str], byte_range: ByteRange) -> None:
-    """Refuse the whole object, or another range, in place of the one that was asked for.
+def expected_bytes(
+    uri: str, headers: Mapping[str, str], byte_range: ByteRange | None
+) -> int | None:
+    """Return how long the body must be; None if only its framing tells.
+
+    Some stores answer a range with status 200, so it is ``Content-Range`` that counts.
 
     Raises:
-        ServiceError: that came.
+        ServiceError: the answer is not to the range that was asked for.
     """
+    length = headers.get("content-length")
+    if byte_range is None:
+        return int(length) if length else None
     answered = headers.get("content-range", "")
     span = _CONTENT_RANGE.fullmatch(answered)
-    if status == HTTPStatus.PARTIAL_CONTENT and span:
+    if span:
         first, stop, size = int(span[1]), int(span[2]) + 1, int(span[3])
         if (first, stop) == (byte_range.start, first + byte_range.length_in(size)):
-            return
+            return stop - first
     raise ServiceError(
         f"the range {byte_range.header} was asked for, {answered or 'the whole object'!r} came; "
         "something on the way drops or changes the Range header",
         uri=uri,
         operation="get",
-        status=status,
     )
