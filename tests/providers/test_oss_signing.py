@@ -175,6 +175,24 @@ def test_oss_v1_equals_both_sdks(
     assert ours["Authorization"] == context.request.headers["Authorization"]
 
 
+@pytest.mark.parametrize("name", ["x-oss-meta-note", "Content-Type"])
+@pytest.mark.parametrize(
+    "signer",
+    [
+        OSSV1("AKID", "secret", None, now=lambda: 0),
+        OSSV4("AKID", "secret", None, "cn-test", now=lambda: 0),
+    ],
+    ids=["v1", "v4"],
+)
+def test_spaces_around_headers(signer: OSSV1 | OSSV4, name: str) -> None:
+    """Spaces around a value, which HTTP takes off, are not signed; those within are."""
+    signed = {
+        value: signer.sign("PUT", "bucket", "key", "", {name: value})["Authorization"]
+        for value in ("a b", " a b\t", "a  b")
+    }
+    assert signed["a b"] == signed[" a b\t"] != signed["a  b"]
+
+
 def test_subresources_are_those_of_oss2() -> None:
     """The queries that V1 signs are those the installed oss2 signs."""
     assert oss2.ProviderAuth._subresource_key_set == oss_signing._SUBRESOURCES

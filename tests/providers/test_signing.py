@@ -114,6 +114,18 @@ def test_sigv4_equals_botocore(
 
 
 @many
+@given(value=st.text(" \tab", max_size=8))
+def test_sigv4_spaces_in_headers_equal_botocore(value: str) -> None:
+    """Spaces around and within a header's value are signed as botocore signs them."""
+    headers = {"x-amz-meta-note": value}
+    ours = SigV4("AKID", "secret", None, REGION, now=lambda: 0).sign(
+        "PUT", "store.example", "/bucket/key", "", headers
+    )
+    request = AWSRequest("PUT", "https://store.example/bucket/key", headers=headers)
+    assert ours == botocore_headers(("AKID", "secret", None), request, 0)
+
+
+@many
 @given(query=queries, second=seconds)
 def test_sigv4_of_parameters_equals_botocore(query: dict[str, str], second: int) -> None:
     """An encoded query is signed as botocore signs the same parameters before encoding them."""
