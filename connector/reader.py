@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from typing_extensions import override
 
 from connector.binary_file import BinaryFile, flat_view
+from connector.ranks import in_worker
 from providers import ByteRange, IntegrityError, ObjectInfo, PreconditionError, RangeError
 from providers.planning import split_range
 from providers.transfer import Get, get_many
@@ -187,11 +188,16 @@ class ObjectReader(BinaryFile):
     def __reduce__(self) -> tuple[Any, ...]:
         self._check_open()
         if self._lazy:
-            raise TypeError(
+            refusal = (
                 f"{self.uri} ({self.size} bytes) is read on demand and cannot be pickled: read "
                 "what you need of it inside transform, or raise TransferOptions.lazy_above_bytes "
                 "above its size so that its bytes travel with it"
             )
+            if not in_worker():
+                raise TypeError(refusal)
+            # A worker pickles in a thread whose errors nobody sees: its loader would wait for
+            # ever. So the refusal travels instead, and is raised there.
+            return _refuse, (refusal,)
         held = (self.uri, self.bucket, self.label, self.fields, self.info, self._window)
         return _restore, (type(self), *held)
 
@@ -368,6 +374,10 @@ class ObjectReader(BinaryFile):
         start = at if sequential else max(0, min(at, stop - ahead))
         self._window = self._ranges.read(start, stop)
         self._window_start, self._window_bytes, self._fetched_to = start, ahead, stop
+
+
+def _refuse(refusal: str) -> NoReturn:
+    raise TypeError(refusal)
 
 
 def _restore(

@@ -98,12 +98,17 @@ class RetryPolicy:
         """
         started = time.monotonic()
         failures = Failures(self, recover)
-        while True:
-            try:
-                return attempt()
-            except Exception as raised:  # noqa: BLE001 the one translation point
-                error = explain(raised)
-            time.sleep(failures.pause_after(error, time.monotonic() - started))
+        try:
+            while True:
+                try:
+                    return attempt()
+                except Exception as raised:  # noqa: BLE001 the one translation point
+                    pause = failures.pause_after(explain(raised), time.monotonic() - started)
+                time.sleep(pause)
+        finally:
+            # What is raised holds this frame: were it held here, both would stay, and with
+            # them the callers' frames and all their tensors.
+            failures.causes.clear()
 
     def pause_seconds(self, failures: int, error: ProviderError) -> float:
         """Draw the pause after ``failures`` earlier failures; never shorter than asked for."""
@@ -147,7 +152,10 @@ class Failures:
             if not self.recovered and self.recover(error):
                 self.recovered = True
                 return 0.0
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # Its traceback holds this frame.
         policy, number = self.policy, len(self.causes) + 1
         pause = max(policy.pause_seconds(number - 1, error), least_seconds)
         exhausted = (
@@ -161,8 +169,9 @@ class Failures:
 
 
 def _report(attempt: Attempt) -> None:
-    _log.info("attempt %d failed, next in %.2f s: %s", attempt.number, attempt.waited_seconds,
-              attempt.error)  # fmt: skip
+    # Text, since a handler may keep what it is given, and an error keeps its frames.
+    text = str(attempt.error)
+    _log.info("attempt %d failed, next in %.2f s: %s", attempt.number, attempt.waited_seconds, text)
     count(retries=1)
     for hook in tuple(_hooks):
         hook(attempt)

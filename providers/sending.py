@@ -110,13 +110,16 @@ class Sender(ABC):
             return call()
 
         def explain(raised: Exception) -> ProviderError:
-            if isinstance(raised, ProviderError):
-                return raised
-            error = self._translate(raised, operation, key)
-            if error is None:
-                raise raised
-            error.__cause__ = raised
-            return error
+            try:
+                if isinstance(raised, ProviderError):
+                    return raised
+                error = self._translate(raised, operation, key)
+                if error is None:
+                    raise  # noqa: PLE0704 it runs while the exception is handled
+                error.__cause__ = raised
+                return error
+            finally:
+                del raised  # Its traceback may come to hold this frame.
 
         return self._policy.call(attempt, explain, self.recover)
 

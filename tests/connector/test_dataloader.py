@@ -13,7 +13,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from connector import IterableDataset, MapDataset, bytes_of
-from providers import open_provider
+from providers import TransferOptions, open_provider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -293,3 +293,13 @@ def test_every_rank_and_worker_reads_all_on_request(workers: int, shared_store: 
     assert len(dataset) == _COUNT
     read = _read(_loader(dataset, workers, "fork"))
     assert sorted(read) == sorted(_BODIES * max(1, workers))
+
+
+def test_a_worker_that_returns_what_is_read_on_demand(tmp_path: Path) -> None:
+    """A sample that cannot travel from its worker raises in the loader, which waits for none."""
+    (tmp_path / "large").write_bytes(b"x" * 100)
+    transfer = TransferOptions(lazy_above_bytes=10)
+    dataset = MapDataset.from_prefix(f"file://{tmp_path}/", transfer=transfer)
+    loader = DataLoader(dataset, collate_fn=list, num_workers=1, multiprocessing_context="fork")
+    with pytest.raises(TypeError, match="lazy_above_bytes"):
+        list(loader)

@@ -1,6 +1,9 @@
 """The one retry policy."""
 
+import contextlib
+import gc
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +17,7 @@ from providers.errors import (
     TimedOutError,
     UnavailableError,
 )
+from providers.memory import MemoryProvider
 from providers.retry import Attempt, RetryPolicy, on_retry, without_waiting
 
 
@@ -248,3 +252,28 @@ class TestHooks:
         run(RetryPolicy(), Script(*unavailable(1)))
         assert seen == []
         assert len(clock.slept) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [NotFoundError("gone"), UnavailableError("down"), ZeroDivisionError("a mistake")]
+)
+def test_a_failure_frees_what_its_callers_held(error: Exception) -> None:
+    """What a failed call's frames held goes with its error, not only when garbage is collected."""
+
+    def fail() -> None:
+        raise type(error)(*error.args)
+
+    def read(tensor: set[int]) -> None:
+        MemoryProvider("b").request("head", str(len(tensor)), fail)
+
+    tensor = {1}
+    kept = weakref.ref(tensor)
+    gc.collect()
+    gc.disable()
+    try:
+        with without_waiting(), contextlib.suppress(ProviderError, ZeroDivisionError):
+            read(tensor)
+        del tensor
+        assert kept() is None
+    finally:
+        gc.enable()
