@@ -33,7 +33,7 @@ from providers.s3_answers import (
     unquoted,
 )
 from providers.s3_client import Clients, ReadableBody, is_of_amazon, open_clients
-from providers.s3_errors import translate
+from providers.s3_errors import told_region, translate
 from providers.s3_uploads import S3Upload
 from providers.values import ByteRange, Limits, ObjectInfo
 
@@ -342,7 +342,7 @@ class S3Provider(Provider):
         bare = error.operation == "head" and error.code is None
         bare = bare and error.status == HTTPStatus.BAD_REQUEST
         if error.code in MISPLACED or error.status in _REDIRECTS or bare:
-            region = self._find_region()
+            region = self._find_region(error)
             if region not in {None, self.clients.region}:
                 self.options = self.options.model_copy(update={"region": region})
                 self._reopen()
@@ -355,19 +355,20 @@ class S3Provider(Provider):
             self._reopen()
         return True
 
-    def _find_region(self) -> str | None:
-        """Ask for the bucket's region, which refusals tell too; None: not told."""
+    def _find_region(self, error: ProviderError) -> str | None:
+        """Return the bucket's region, if the error or the answer to a question tells it."""
         from botocore.exceptions import BotoCoreError, ClientError
 
+        if region := told_region(error.__cause__):
+            return region
         try:
             answer = self.clients.usual.head_bucket(Bucket=self.bucket)
-        except ClientError as error:
-            answer = error.response
+        except ClientError as refusal:
+            return told_region(refusal)
         except BotoCoreError:
             # The error in hand says more than that asking about it failed.
             return None
-        region: str | None = _headers(answer).get("x-amz-bucket-region")
-        return region
+        return _headers(answer).get("x-amz-bucket-region")
 
 
 def _listed(found: Mapping[str, Any]) -> ObjectInfo:

@@ -177,6 +177,7 @@ def _session(options: S3Options) -> Any:
     import botocore.session
 
     literal = _has_literal_keys(options)
+    _check_endpoint(options)
     _check_keys(options, literal=literal)
     core = botocore.session.get_session()
     session = boto3.session.Session(
@@ -212,6 +213,12 @@ def _load() -> Any:
         # Below this it writes headers, and with them session tokens.
         log.setLevel(logging.INFO)
     return boto3
+
+
+def _check_endpoint(options: S3Options) -> None:
+    parts = urlsplit("https://of.amazon" if options.endpoint is None else options.endpoint)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise SettingsError("the endpoint is no URL; write https://host, or http://host:9000, say")
 
 
 def _check_keys(options: S3Options, *, literal: bool) -> None:

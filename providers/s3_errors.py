@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from providers.errors import ProviderError
 
-__all__ = ["NO_CREDENTIALS", "translate"]
+__all__ = ["NO_CREDENTIALS", "told_region", "translate"]
 
 NO_CREDENTIALS = (
     "there are no credentials: boto3 found none in the options, the environment "
@@ -59,6 +59,14 @@ def _of_answer(error: Any, uri: str, operation: str) -> ProviderError:
     return error_of_answer(
         uri, operation, answer.get("HTTPStatusCode", 0), answer.get("HTTPHeaders", {}), fields
     )
+
+
+def told_region(error: BaseException | None) -> str | None:
+    """Return the region of the bucket, if an answer tells it: Amazon in a header, MinIO not."""
+    response = getattr(error, "response", {})
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    region: str | None = headers.get("x-amz-bucket-region")
+    return region or response.get("Error", {}).get("Region")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

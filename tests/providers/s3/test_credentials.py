@@ -270,22 +270,39 @@ def signed_for(record: Any) -> str:
     return scope.split("/")[2]
 
 
+def wrongly_signed(request: Request) -> bool:
+    """Whether a request is signed for the region by default."""
+    return signed_for(request) == "us-east-1"
+
+
+@pytest.mark.parametrize("headers", [ELSEWHERE, {}], ids=["header", "document"])
 @pytest.mark.parametrize("verb", ["get", "put", "list", "head"])
-def test_wrong_region_is_corrected_once(strict: Store, strict_front: Front, verb: str) -> None:
-    """A bucket of another region costs one refused request and a question, once."""
+def test_wrong_region_is_corrected_once(
+    strict: Store, strict_front: Front, verb: str, headers: dict[str, str]
+) -> None:
+    """A bucket of another region costs one refused request; copies know the region."""
+    if verb == "head":
+        # It has no document.
+        headers = ELSEWHERE
     strict.put("key", b"body")
     provider = strict.opened(strict_front.endpoint, pickle_secrets=True)
-    strict_front.answer(
-        400, ELSEWHERE, MALFORMED, when=lambda r: signed_for(r) == "us-east-1", times=None
-    )
+    strict_front.answer(400, headers, MALFORMED, when=wrongly_signed, times=None)
     for _ in range(2):
         verbs(provider)[verb]()
-    records = strict_front.requests
-    assert [signed_for(r) for r in records] == ["us-east-1"] * 2 + ["eu-west-1"] * 2
-    assert (records[1].method, records[1].path) == ("HEAD", f"/{strict.bucket}")
     copied: S3Provider = pickle.loads(pickle.dumps(provider))  # noqa: S301 our own bytes
     verbs(copied)[verb]()
-    assert [signed_for(r) for r in strict_front.requests[4:]] == ["eu-west-1"]
+    regions = [signed_for(record) for record in strict_front.requests]
+    assert regions == ["us-east-1", "eu-west-1", "eu-west-1", "eu-west-1"]
+
+
+def test_region_that_is_not_told_is_asked_for(strict: Store, strict_front: Front) -> None:
+    """Where a redirect does not tell, a HEAD of the bucket does, even refused."""
+    strict.put("key", b"body")
+    strict_front.answer(301, when=lambda r: wrongly_signed(r) and r.method == "GET", times=None)
+    strict_front.answer(403, ELSEWHERE, when=lambda r: r.method == "HEAD")
+    assert strict.opened(strict_front.endpoint).get("key") == b"body"
+    methods = [record.method for record in strict_front.requests]
+    assert methods == ["GET", "HEAD", "GET"]
 
 
 def test_data_plane_corrects_the_region(strict: Store, strict_front: Front) -> None:
