@@ -119,6 +119,7 @@ def draw(runs: list[Run], path: Path) -> None:
     axes.axvline(STOP_AFTER_EPOCH + 0.5, linestyle=":", color="black")
     axes.annotate(f" {STOPPED} killed here, then resumed", (STOP_AFTER_EPOCH + 0.5, 0.5))
     axes.set(xlabel="epoch", ylabel="mean training loss", title="One script, four stores")
+    axes.set_xticks(range(1, EPOCHS + 1))
     axes.legend()
     figure.savefig(path, dpi=120)
 
