@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from datetime import timezone
 from functools import partial
 from http import HTTPStatus
 from itertools import chain
@@ -22,6 +21,7 @@ from providers.errors import (
     ProviderError,
     ServiceError,
     UnavailableError,
+    UnsupportedError,
 )
 from providers.options import S3Options, TransferOptions
 from providers.s3_answers import (
@@ -30,9 +30,10 @@ from providers.s3_answers import (
     describe,
     error_of_answer,
     expected_bytes,
+    listed,
     unquoted,
 )
-from providers.s3_client import Clients, ReadableBody, is_of_amazon, open_clients
+from providers.s3_client import Clients, ReadableBody, is_directory, is_of_amazon, open_clients
 from providers.s3_errors import told_region, translate
 from providers.s3_uploads import S3Upload
 from providers.values import ByteRange, Limits, ObjectInfo
@@ -46,11 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["S3Provider"]
 
 _MIB, _GIB = 1 << 20, 1 << 30
-
-_DIRECTORY_BUCKET = "--x-s3"
-"""How the names of S3 Express buckets end. Source:
-https://docs.aws.amazon.com/AmazonS3/latest/userguide/directory-bucket-naming-rules.html,
-read 2026-11-30."""
 
 _REDIRECTS = frozenset({HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.TEMPORARY_REDIRECT})
 
@@ -109,7 +105,7 @@ class S3Provider(Provider):
             equal_parts=not amazon if equal is None else equal,
             # Source: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html,
             # read 2026-11-30.
-            lists_in_order=not self.bucket.endswith(_DIRECTORY_BUCKET),
+            lists_in_order=not is_directory(self.bucket),
             joins_server_side=True,
         )
 
@@ -124,19 +120,35 @@ class S3Provider(Provider):
         delimiter: str | None,
         token: str | None,
     ) -> Page:
+        whole = prefix
+        if is_directory(self.bucket):
+            # These know no start, and prefixes of whole segments only. Source:
+            # https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html,
+            # read 2026-12-01.
+            if delimiter not in {None, "", "/"}:
+                raise UnsupportedError(
+                    "only '/' delimits in S3 Express buckets",
+                    uri=self.uri(prefix),
+                    operation="list",
+                )
+            whole, start_after = prefix[: prefix.rfind("/") + 1], None
         place = {"ContinuationToken": token} if token else {"StartAfter": start_after}
         bounds = {"Delimiter": delimiter, **place}
         answer = self.clients.usual.list_objects_v2(
-            Bucket=self.bucket, Prefix=prefix, **{k: v for k, v in bounds.items() if v}
+            Bucket=self.bucket, Prefix=whole, **{k: v for k, v in bounds.items() if v}
         )
         # Another document, of something on the way, would read as "no objects".
         if "IsTruncated" not in answer:
             raise self._unclear(prefix, "list", "ListBucketResult", answer)
         prefixes = answer.get("CommonPrefixes", ())
-        page = list(chain(
-            map(_listed, answer.get("Contents", ())),
-            (ObjectInfo(found["Prefix"], is_prefix=True) for found in prefixes),
-        ))  # fmt: skip
+        page = [
+            entry
+            for entry in chain(
+                map(listed, answer.get("Contents", ())),
+                (ObjectInfo(found["Prefix"], is_prefix=True) for found in prefixes),
+            )
+            if entry.key.startswith(prefix)
+        ]
         following = answer.get("NextContinuationToken")
         if not answer["IsTruncated"]:
             return page, None
@@ -230,11 +242,7 @@ class S3Provider(Provider):
         clients = self.clients
         checks = {"ChecksumAlgorithm": "CRC32"} if clients.checksums else {}
         # Directory buckets give the type of the whole object's checksum themselves.
-        kind = (
-            {"ChecksumType": "FULL_OBJECT"}
-            if checks and not self.bucket.endswith(_DIRECTORY_BUCKET)
-            else {}
-        )
+        kind = {"ChecksumType": "FULL_OBJECT"} if checks and not is_directory(self.bucket) else {}
         answer = clients.usual.create_multipart_upload(
             Bucket=self.bucket, Key=key, Metadata=dict(metadata), **checks, **kind
         )
@@ -369,16 +377,6 @@ class S3Provider(Provider):
             # The error in hand says more than that asking about it failed.
             return None
         return _headers(answer).get("x-amz-bucket-region")
-
-
-def _listed(found: Mapping[str, Any]) -> ObjectInfo:
-    return ObjectInfo(
-        found["Key"],
-        size=found["Size"],
-        etag=unquoted(found.get("ETag")),
-        storage_class=found.get("StorageClass"),
-        modified=found["LastModified"].astimezone(timezone.utc),
-    )
 
 
 def _headers(answer: Mapping[str, Any]) -> dict[str, str]:

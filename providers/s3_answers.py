@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from datetime import timezone
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from providers.answers import error_type, http_date, retry_after_seconds, user_metadata
 from providers.errors import ServiceError
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from providers.errors import ProviderError
     from providers.values import ByteRange
 
-__all__ = ["EXPIRED", "MISPLACED", "describe", "error_of_answer", "expected_bytes", "unquoted"]
+__all__ = ["EXPIRED", "MISPLACED", "describe", "error_of_answer", "expected_bytes", "listed",
+           "unquoted"]  # fmt: skip
 
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidToken",
                      "TokenRefreshRequired"})  # fmt: skip
@@ -120,6 +122,17 @@ def describe(key: str, headers: Mapping[str, str]) -> ObjectInfo:
         modified=http_date(lower.get("last-modified")),
         metadata=user,
         write_id=write_id,
+    )
+
+
+def listed(found: Mapping[str, Any]) -> ObjectInfo:
+    """Read an object's description off an entry of a listing, as botocore gives it."""
+    return ObjectInfo(
+        found["Key"],
+        size=found["Size"],
+        etag=unquoted(found.get("ETag")),
+        storage_class=found.get("StorageClass"),
+        modified=found["LastModified"].astimezone(timezone.utc),
     )
 
 

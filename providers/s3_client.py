@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from providers.options import S3Options, TransferOptions
 
-__all__ = ["Clients", "ReadableBody", "is_of_amazon", "open_clients"]
+__all__ = ["Clients", "ReadableBody", "is_directory", "is_of_amazon", "open_clients"]
 
 _AMAZON = (
     ".amazonaws.com", ".api.aws",
@@ -37,6 +37,13 @@ _AMAZON = (
 def is_of_amazon(endpoint: str) -> bool:
     """Whether an endpoint is one of Amazon's own."""
     return f".{urlsplit(endpoint).hostname}".endswith(_AMAZON)
+
+
+def is_directory(bucket: str) -> bool:
+    """Whether a bucket is one of S3 Express, by its name."""
+    # Source: https://docs.aws.amazon.com/AmazonS3/latest/userguide/
+    # directory-bucket-naming-rules.html, read 2026-11-30.
+    return bucket.endswith("--x-s3")
 
 
 class Clients:
@@ -103,8 +110,10 @@ class Clients:
 
         options = self._options
         when = "when_supported" if self.checksums else "when_required"
+        # S3 Express wants the keys of a session, which botocore opens unless told how to sign.
+        signed = None if is_directory(self._bucket) else "s3v4"
         config = Config(
-            signature_version=UNSIGNED if options.anonymous else "s3v4",
+            signature_version=UNSIGNED if options.anonymous else signed,
             connect_timeout=self._transfer.connect_timeout_seconds,
             read_timeout=read_timeout_seconds,
             max_pool_connections=self._transfer.max_connections,

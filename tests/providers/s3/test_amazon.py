@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import sys
 import zlib
@@ -12,17 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import botocore
 import pytest
-from botocore.awsrequest import AWSResponse
 
 from providers.errors import IntegrityError, LimitError, SettingsError
 from providers.s3_client import is_of_amazon
 from providers.testing.harness import noise
 from providers.values import ByteRange, ObjectInfo
+from tests.providers.s3.amazon import Amazon, header
 from tests.providers.s3.stores import PART_BYTES, made
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from providers.s3 import S3Provider
     from tests.providers.s3.stores import Store
 
@@ -33,44 +30,6 @@ BODY = noise(1000)
 def crc(data: bytes) -> str:
     """Return a CRC32 as S3 writes it."""
     return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
-
-
-class _Raw(io.BytesIO):
-    """A body as urllib3 gives it."""
-
-    def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:
-        """Yield all there is."""
-        yield self.read()
-
-
-class Amazon:
-    """Answers in the place of the network, and keeps the requests."""
-
-    def __init__(self, provider: S3Provider) -> None:
-        self.requests: list[Any] = []
-        self.bodies: list[bytes] = []
-        self.pieces: list[int] = []
-        self.status = 200
-        self.headers: dict[str, str] = {"ETag": '"etag"'}
-        self.body = b""
-        for client in (provider.clients.usual, provider.clients.patient):
-            client.meta.events.register_last("before-send.s3", self._answer)
-
-    def _answer(self, request: Any, **_: Any) -> AWSResponse:
-        self.requests.append(request)
-        body = request.body
-        if body is not None and not isinstance(body, bytes):
-            self.pieces = [len(piece) for piece in body]
-            body = b"".join(body)
-        self.bodies.append(body or b"")
-        headers = {"Content-Length": str(len(self.body)), **self.headers}
-        return AWSResponse(request.url, self.status, headers, _Raw(self.body))
-
-
-def header(request: Any, name: str) -> str:
-    """Return a header as text."""
-    value = request.headers.get(name, "")
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 @pytest.fixture

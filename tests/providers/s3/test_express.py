@@ -1,0 +1,84 @@
+"""S3 Express: sessions instead of plain signatures, and listings with habits of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from providers.errors import UnsupportedError
+from tests.providers.s3.amazon import Amazon, header
+from tests.providers.s3.stores import made
+
+BUCKET = "b--use1-az4--x-s3"
+HOST = f"https://{BUCKET}.s3express-use1-az4.us-east-1.amazonaws.com"
+KEYS: dict[str, Any] = {
+    "access_key_id": "AKID",
+    "secret_access_key": "SECRET",
+    "region": "us-east-1",
+}
+
+
+def listing(*keys: str, prefixes: tuple[str, ...] = ()) -> bytes:
+    """Return a page of a listing that names keys in the order given."""
+    entries = "".join(
+        f"<Contents><Key>{key}</Key><Size>1</Size>"
+        "<LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+        for key in keys
+    ) + "".join(f"<CommonPrefixes><Prefix>{p}</Prefix></CommonPrefixes>" for p in prefixes)
+    document = f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>"
+    return document.encode()
+
+
+def test_requests_are_signed_by_a_session() -> None:
+    """One session, asked of the bucket's zone, signs all requests that follow."""
+    provider = made(BUCKET, **KEYS)
+    amazon = Amazon(provider)
+    provider.put("a", b"body")
+    provider.put("b", b"body")
+    assert [request.url for request in amazon.requests] == [
+        f"{HOST}/?session",
+        f"{HOST}/a",
+        f"{HOST}/b",
+    ]
+    for request in amazon.requests[1:]:
+        assert "Credential=SESSION/" in header(request, "authorization")
+        assert "/us-east-1/s3express/aws4_request" in header(request, "authorization")
+        assert header(request, "x-amz-s3session-token") == "TOKEN"
+
+
+def test_listing_is_sorted_here() -> None:
+    """What comes in any order goes out in the contract's."""
+    provider = made(BUCKET, **KEYS)
+    amazon = Amazon(provider)
+    amazon.body = listing("b", "a/z", "\u00e9", "a/b", prefixes=("a-/",))
+    names = [entry.key for entry in provider.list_objects()]
+    assert names == ["a-/", "a/b", "a/z", "b", "\u00e9"]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "asked"), [("", None), ("tr", None), ("a/", "a/"), ("a/tr", "a/"), ("/", "/")]
+)
+def test_listing_asks_what_directories_know(prefix: str, asked: str | None) -> None:
+    """Raw prefixes and bounds hold, though the service takes whole segments and no start."""
+    provider = made(BUCKET, **KEYS)
+    amazon = Amazon(provider)
+    folder = asked or ""
+    keys = [f"{folder}{name}" for name in ("train2", "other", "train", "tr", "zebra")]
+    amazon.body = listing(*keys, prefixes=(f"{folder}trial/",))
+    found = provider.list_objects(prefix, start_after=f"{folder}tr", delimiter="/")
+    wanted = [f"{folder}{name}" for name in ("train", "train2", "trial/", "zebra")]
+    assert [entry.key for entry in found] == [key for key in wanted if key.startswith(prefix)]
+    url = amazon.requests[-1].url
+    assert "start-after" not in url
+    expected = "" if asked is None else asked.replace("/", "%2F")
+    assert f"prefix={expected}&" in f"{url}&"
+
+
+def test_another_delimiter_is_refused() -> None:
+    """Groups by anything but a slash would be wrong, so none are asked for."""
+    provider = made(BUCKET, **KEYS)
+    amazon = Amazon(provider)
+    with pytest.raises(UnsupportedError, match=r"list s3://.*only '/' delimits"):
+        list(provider.list_objects("a-b", delimiter="-"))
+    assert amazon.requests == []
