@@ -21,6 +21,7 @@ from tests.providers.s3.stores import PART_BYTES, made
 
 if TYPE_CHECKING:
     from providers.s3 import S3Provider
+    from tests.fakes.front import Front
     from tests.providers.s3.stores import Store
 
 KEYS: dict[str, Any] = {"access_key_id": "AKID", "secret_access_key": "SECRET"}
@@ -122,9 +123,9 @@ def test_parts_carry_their_crc(bucket: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert (start.get("ChecksumType"), complete.get("ChecksumType")) == (kind, kind)
 
 
-def test_checksums_by_option(strict: Store) -> None:
-    """A compatible store that knows Amazon's checksums is asked for them by option."""
-    provider = strict.opened(checksums=True, conditional_put=True)
+def test_checksums_by_option(strict: Store, strict_front: Front) -> None:
+    """A compatible store that knows Amazon's checksums is sent and asked for them by option."""
+    provider = strict.opened(strict_front.endpoint, checksums=True, conditional_put=True)
     info = provider.put("key", noise(PART_BYTES), if_absent=True)
     assert provider.head("key").checksum == f"crc32:{crc(noise(PART_BYTES))}"
     assert provider.get("key", ByteRange(5, 9)) == noise(PART_BYTES)[5:9]
@@ -136,6 +137,19 @@ def test_checksums_by_option(strict: Store) -> None:
     assert provider.get("whole") == noise(PART_BYTES) * 2 + b"end"
     provider.delete(["key", "whole"])
     assert strict.keys() == []
+    sent = "x-amz-checksum-crc32"
+    for record in strict_front.requests:
+        if record.body_size and record.method == "PUT":
+            assert record.headers[sent]
+        if record.method in {"GET", "HEAD"}:
+            assert record.headers["x-amz-checksum-mode"] == "ENABLED"
+        if record.query == "uploads":
+            assert record.headers["x-amz-checksum-algorithm"] == "CRC32"
+            assert record.headers["x-amz-checksum-type"] == "FULL_OBJECT"
+        if record.query == "delete":
+            assert record.headers[sent]
+            assert "content-md5" not in record.headers
+        assert "content-encoding" not in record.headers
 
 
 @pytest.mark.parametrize(

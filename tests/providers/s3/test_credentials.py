@@ -68,6 +68,28 @@ def test_profile_signs(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyP
         made(store.bucket, profile="labs").get("key")
 
 
+def test_shared_credentials_sign(
+    store: Store, front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shared credentials file serves, by the option's profile or by that of AWS_PROFILE."""
+    server = store.server
+    (tmp_path / "credentials").write_text(
+        f"[lab]\naws_access_key_id = {server.access_key}\n"
+        f"aws_secret_access_key = {server.secret_key}\n"
+        "[trial]\naws_access_key_id = trial\naws_secret_access_key = no\n"
+        "aws_session_token = the-token\n"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    made(store.bucket, endpoint=front.endpoint, profile="lab").put("key", b"body")
+    monkeypatch.setenv("AWS_PROFILE", "trial")
+    with pytest.raises(AccessDeniedError, match="check access_key_id"):
+        made(store.bucket, endpoint=front.endpoint).get("key")
+    records: Any = front.requests
+    assert [signer(record) for record in records] == [server.access_key, "trial"]
+    assert records[1].headers["x-amz-security-token"] == "the-token"
+    assert store.get("key") == b"body"
+
+
 @pytest.mark.parametrize("verb", ["get", "put", "head", "list", "delete", "start"])
 def test_no_credentials_is_not_anonymous(store: Store, front: Front, verb: str) -> None:
     """Without credentials nothing is sent, and the error says where they were looked for."""
@@ -314,6 +336,14 @@ def test_data_plane_corrects_the_region(strict: Store, strict_front: Front) -> N
     assert provider.recover(error)
     assert provider.clients.region == "eu-west-1"
     assert not provider.recover(error)
+
+
+def test_region_that_cannot_be_one_raises() -> None:
+    """A mistake in the region's name is told with the bucket, before anything is sent."""
+    keys: dict[str, Any] = {"access_key_id": "a", "secret_access_key": "b"}
+    with pytest.raises(SettingsError, match=r"open s3://bucket/: .*us east 1") as caught:
+        made("bucket", region="us east 1", **keys).get("key")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("verb", ["get", "head", "list"])

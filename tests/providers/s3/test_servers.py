@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from providers.errors import (
+    ArchivedError,
     LimitError,
     NotFoundError,
     PreconditionError,
@@ -23,6 +24,7 @@ from tests.providers.s3.stores import PART_BYTES, Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.fakes.front import Front
     from tests.servers.s3 import S3Server
 
 
@@ -85,6 +87,15 @@ def test_equal_parts_by_default(store: Store) -> None:
     assert store.client.head_object(Bucket=store.bucket, Key="whole")["ETag"].endswith('-3"')
 
 
+def test_juicefs_keeps_empty_folders(store: Store) -> None:
+    """A folder outlives the objects in it and is listed, as the empty object that it is."""
+    provider = store.opened()
+    provider.put("folder/key", b"body")
+    provider.delete(["folder/key"])
+    (left,) = provider.list_objects()
+    assert (left.key, left.size) == ("folder/", 0)
+
+
 # ---- moto ----------------------------------------------------------------------------------
 
 
@@ -116,16 +127,17 @@ def test_versions_are_told(strict: Store) -> None:
     assert provider.head("key").version == second.version != first.version
 
 
-def test_archived_object_raises(strict: Store) -> None:
-    """An object in an archive class is a listing's business, and an error to read."""
+def test_archived_object_raises(strict: Store, strict_front: Front) -> None:
+    """An object in an archive class is a listing's business, and an error to read, at once."""
     strict.client.put_object(
         Bucket=strict.bucket, Key="key", Body=b"cold", StorageClass="DEEP_ARCHIVE"
     )
-    provider = strict.opened()
+    provider = strict.opened(strict_front.endpoint)
     assert [entry.storage_class for entry in provider.list_objects()] == ["DEEP_ARCHIVE"]
     assert provider.head("key").storage_class == "DEEP_ARCHIVE"
-    with pytest.raises(ProviderError, match="DEEP_ARCHIVE; restore it"):
+    with pytest.raises(ArchivedError, match=r"get s3://.*/key: .*DEEP_ARCHIVE; restore it"):
         provider.get("key")
+    assert [record.status for record in strict_front.requests] == [200, 200, 403]
 
 
 @pytest.mark.parametrize("verb", ["get", "put", "list", "delete"])

@@ -142,6 +142,25 @@ def test_keys_go_byte_for_byte(strict: Store, strict_front: Front, key: str) -> 
     assert strict.keys() == []
 
 
+def test_bucket_goes_before_the_host(
+    strict: Store, strict_front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With virtual addresses the host names the bucket and the path does not."""
+    monkeypatch.setenv("http_proxy", strict_front.endpoint)
+    provider = strict.opened("http://store.invalid", addressing_style="virtual")
+    body = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+    strict_front.answer(200, body=body)
+    strict_front.answer(200, {"ETag": '"etag"'})
+    assert list(provider.list_objects()) == []
+    assert provider.put("a//b", b"body").etag == "etag"
+    host = f"{strict.bucket}.store.invalid"
+    assert [record.headers["host"] for record in strict_front.requests] == [host, host]
+    assert [record.path for record in strict_front.requests] == [
+        f"http://{host}/",
+        f"http://{host}/a//b",
+    ]
+
+
 @pytest.mark.parametrize("key", ["a\x01b", "a\rb", "a\r\nb", "tab\t", "\x7f", "\x1f", "\ufffe"])
 def test_keys_beyond_xml(store: Store, key: str) -> None:
     """Characters that XML cannot hold are listed and deleted as they are."""
