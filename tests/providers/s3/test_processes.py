@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from providers.testing.harness import noise
 from providers.values import ByteRange
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
 
     from providers.s3 import S3Provider
@@ -29,7 +31,7 @@ PATIENCE_SECONDS = 60.0
 BODY = noise(100_000)
 
 
-def run(provider: S3Provider, generations: int, answers: Connection) -> None:
+def use(answers: Connection, provider: S3Provider, generations: int) -> None:
     """Read and copy in this child and in its children, and report what came of it."""
     # What the child does not refer to any more is freed here, were it freed at all.
     gc.collect()
@@ -37,17 +39,23 @@ def run(provider: S3Provider, generations: int, answers: Connection) -> None:
         provider.copy("key", f"copied {generations}")
         answers.send(provider.get("key", ByteRange(3, 90_000)) == BODY[3:90_000])
         if generations > 1:
-            answers.send(forked(provider, generations - 1))
+            answers.send(forked(use, provider, generations - 1))
     except BaseException as error:  # noqa: BLE001 the parent tells it
         answers.send(repr(error))
     gc.collect()
 
 
-def forked(provider: S3Provider, generations: int) -> list[Any]:
-    """Fork a child, and give back what it and its own children report."""
+def look(answers: Connection, opened: weakref.ref[Any]) -> None:
+    """Report whether something is still there after a collection."""
+    gc.collect()
+    answers.send(opened() is not None)
+
+
+def forked(work: Callable[..., None], *arguments: Any) -> list[Any]:
+    """Fork a child, and give back what it reports and how it ended."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
-    child = context.Process(target=run, args=(provider, generations, sending))
+    child = context.Process(target=work, args=(sending, *arguments))
     child.start()
     sending.close()
     found: list[Any] = []
@@ -75,13 +83,20 @@ def test_children_leave_the_parents_connections_alone(
         provider.copy("key", "mine")
         assert provider.get("key") == BODY
         between = len(front.requests)
-        assert forked(provider, generations=2) == [True, [True, 0], 0]
+        assert forked(use, provider, 2) == [True, [True, 0], 0]
         ours |= {record.connection for record in front.requests[before:between]}
         theirs |= {record.connection for record in front.requests[between:]}
     # Each process has one for requests that may take minutes, and one for the others.
     assert len(ours) == 2
     assert len(theirs) == 3 * 2 * 2
     assert not ours & theirs
+
+
+def test_inherited_clients_are_never_freed(provider: S3Provider, store: Store) -> None:
+    """Freeing them might say goodbye on connections that are still the parent's."""
+    store.put("key", BODY)
+    assert provider.get("key") == BODY
+    assert forked(look, weakref.ref(provider.clients.usual)) == [True, 0]
 
 
 def test_a_client_replaced_in_a_child_stays_whole_in_the_parent(
@@ -95,7 +110,7 @@ def test_a_client_replaced_in_a_child_stays_whole_in_the_parent(
     assert provider.get("key") == BODY
     expired = b"<Error><Code>ExpiredToken</Code></Error>"
     front.answer(400, body=expired, when=lambda r: r.method == "GET")
-    assert forked(provider, generations=1) == [True, 0]
+    assert forked(use, provider, 1) == [True, 0]
     assert provider.get("key") == BODY
     used = [record.connection for record in front.requests]
     assert used[0] == used[-1]
