@@ -197,6 +197,9 @@ class TransferOptions(_Settings):
         max_gap_bytes: unwanted bytes read to save a request when ranges lie close.
         connect_timeout_seconds: for a connection to be made.
         first_byte_timeout_seconds: for an answer to begin, and between its bytes.
+        low_speed_bytes_per_second: a body slower than this for ``low_speed_seconds`` is broken
+            off and resumed.
+        low_speed_seconds: whole seconds; never cuts in before ``first_byte_timeout_seconds``.
         completion_timeout_seconds: for completing an upload or a compose.
         max_attempts: attempts of one operation, the first included.
         give_up_after_seconds: for all attempts and waits of one operation.
@@ -213,6 +216,8 @@ class TransferOptions(_Settings):
     max_gap_bytes: int = Field(256 * KIB, ge=0)
     connect_timeout_seconds: float = Field(5.0, gt=0)
     first_byte_timeout_seconds: float = Field(20.0, gt=0)
+    low_speed_bytes_per_second: int = Field(KIB, ge=0)
+    low_speed_seconds: int = Field(20, ge=1)
     completion_timeout_seconds: float = Field(600.0, gt=0)
     max_attempts: int = Field(10, ge=1)
     give_up_after_seconds: float = Field(300.0, gt=0)

@@ -135,12 +135,15 @@ class Failures:
     causes: list[Attempt] = field(default_factory=list)
     recovered: bool = False
 
-    def pause_after(self, error: ProviderError, elapsed_seconds: float) -> float:
+    def pause_after(
+        self, error: ProviderError, elapsed_seconds: float, least_seconds: float = 0.0
+    ) -> float:
         """Return how long to wait before the next attempt.
 
         Args:
             error: what the last attempt ended with.
             elapsed_seconds: since the operation began.
+            least_seconds: a pause that the caller needs, for the sake of a retry budget say.
 
         Raises:
             ProviderError: there is no next attempt; the message tells all causes.
@@ -154,7 +157,7 @@ class Failures:
             finally:
                 del error  # Its traceback holds this frame.
         policy, number = self.policy, len(self.causes) + 1
-        pause = policy.pause_seconds(number - 1, error)
+        pause = max(policy.pause_seconds(number - 1, error), least_seconds)
         exhausted = (
             number >= policy.max_attempts or elapsed_seconds + pause > policy.give_up_after_seconds
         )

@@ -1,0 +1,105 @@
+"""How a store is reached: certificates, proxy, protocol. Decided once, for every client alike."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import urllib.request
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from providers.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Connection", "choose_ca", "choose_proxy"]
+
+_SDK_VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "s3": ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"),
+        "gs": ("REQUESTS_CA_BUNDLE",),
+        "oss": ("REQUESTS_CA_BUNDLE",),
+    }
+)
+"""What each cloud's own SDK reads. Source: botocore's ``configprovider`` and ``args``;
+requests' ``Session.merge_environment_settings``, read 2026-12-01."""
+
+_VARIABLES = ("SSL_CERT_FILE", "CURL_CA_BUNDLE")
+
+_SYSTEM_FILES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+"""Debian, Fedora, SUSE, Alpine and macOS. Source: Go's ``crypto/x509/root_linux.go``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How one store is reached; the same value for its SDK and for the data plane.
+
+    Attributes:
+        ca: file or directory of the certificates that are trusted; see ``choose_ca``.
+        client_certificate: PEM file that this client shows.
+        client_key: PEM file of its key, where the certificate's file does not hold it.
+        proxy: URL of a proxy; empty: none; None: what the environment says for each host.
+        http2: offer HTTP/2; by default 1.1, one request a connection.
+        addresses: ``host:port:address``, used instead of looking the name up.
+    """
+
+    ca: str
+    client_certificate: str | None = None
+    client_key: str | None = None
+    proxy: str | None = None
+    http2: bool = False
+    addresses: tuple[str, ...] = ()
+
+
+def choose_ca(scheme: str, option: str | None = None) -> str:
+    """Return the file or directory of trusted certificates.
+
+    The first of: the option, what the cloud's SDK reads, ``SSL_CERT_FILE``,
+    ``CURL_CA_BUNDLE``, the system's file, certifi's.
+
+    Raises:
+        SettingsError: the one that is named does not exist, or there is none at all.
+    """
+    named = [("option ca_file", option)] if option else []
+    named += [
+        (name, os.environ[name])
+        for name in (*_SDK_VARIABLES.get(scheme, ()), *_VARIABLES)
+        if os.environ.get(name)
+    ]
+    for name, path in named:
+        if not os.path.exists(path):  # noqa: PTH110 paths stay text here
+            raise SettingsError(f"{name} names {path!r} for trusted certificates: no such file")
+        return path
+    for path in (ssl.get_default_verify_paths().cafile, *_SYSTEM_FILES):
+        if path and os.path.isfile(path):  # noqa: PTH113 the same
+            return path
+    return _bundled()
+
+
+def _bundled() -> str:
+    try:
+        import certifi  # noqa: PLC0415 wanted only where the system has no certificates
+    except ImportError:
+        raise SettingsError(
+            "found no trusted certificates: install the system's ca-certificates or certifi, "
+            "or name a file in SSL_CERT_FILE"
+        ) from None
+    return certifi.where()
+
+
+def choose_proxy(url: str) -> str:
+    """Return the proxy that Python's own clients would use for a URL; empty: none."""
+    parts = urlsplit(url)
+    proxies = urllib.request.getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
+    if not proxy or urllib.request.proxy_bypass(parts.netloc):
+        return ""
+    return proxy

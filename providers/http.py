@@ -1,0 +1,474 @@
+"""Streams of reads over HTTP: many requests under way, driven by whoever takes the bodies.
+
+No thread and no event loop of its own: each turn of a stream starts what limits allow, lets
+libcurl work, and hands over what is finished. All that a stream holds ends with it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import os
+import time
+from collections import deque
+from itertools import count as numbers
+from typing import TYPE_CHECKING, Any
+
+from providers.connections import Connection, choose_ca, choose_proxy
+from providers.counters import count
+from providers.errors import ProviderError, ThrottledError, TimedOutError
+from providers.exchange import Transfer, W
+from providers.handles import HandleSettings, leased
+from providers.pacing import Pace, bytes_under_way, pace_of
+from providers.retry import Failures, RetryPolicy
+from providers.watching import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from providers.base import Provider
+    from providers.exchange import Body
+    from providers.handles import Lease, Slot
+    from providers.options import TransferOptions
+
+__all__ = ["fetch"]
+
+_PAUSE_SECONDS = 0.5
+"""A consumer that stays away for longer may find what it left behind timed out."""
+_TICK_SECONDS = 1.0
+_RECHECK_SECONDS = 0.02
+"""How soon a stream looks again whether others have given back what it waits for."""
+_SPIN_SECONDS = 0.002
+_SELECTABLE = 960
+"""``select`` sees no descriptor from 1,024 on; from here on it is not relied upon."""
+_BUSY = 503
+_DRAIN_BYTES = 64 << 10
+_DRAIN_SECONDS = 0.25
+
+
+def fetch(
+    gets: Iterable[W], transfer: TransferOptions, *, ordered: bool = True
+) -> Iterator[tuple[W, Body | ProviderError]]:
+    """Read many objects or ranges at once and yield each with its body.
+
+    Pull-based: the next read is taken from ``gets`` only when fewer than
+    ``transfer.max_in_flight`` requests of this stream and ``transfer.max_connections`` of the
+    process are under way (fewer where the service pushes back), and fewer than
+    ``transfer.prefetch_objects`` bodies and ``transfer.max_bytes_in_flight`` bytes are asked
+    for and not yet taken. One request may always be under way.
+
+    Nothing happens while nobody takes bodies, and that time counts against no limit. The
+    thread that iterates must be the one that closes. A process forked meanwhile can't go on
+    with its copy.
+
+    Args:
+        gets: what to read; a provider whose ``signed_get`` answers None is asked by its verb.
+        transfer: limits, timeouts and the retry policy.
+        ordered: yield in the order of ``gets``; false: as they finish.
+
+    Yields:
+        The read, and its body: bytes, or the filled part of its ``into``. A read that failed
+        for good gives its error in place of a body.
+
+    Raises:
+        RuntimeError: the stream was begun before a fork.
+    """
+    return _Stream(iter(gets), transfer, ordered).run()
+
+
+class _Route:
+    """What all reads from one provider share within a stream.
+
+    Attributes:
+        endpoint: ``scheme://host:port`` of its requests; empty: none was signed yet.
+        pace: of that endpoint.
+    """
+
+    __slots__ = ("_connection", "_lease", "_settings", "_slots", "endpoint", "pace")
+
+    def __init__(self, provider: Provider, lease: Lease) -> None:
+        connection: Connection | None = getattr(provider, "connection", None)
+        self._connection = connection or Connection(choose_ca(provider.scheme))
+        self._lease = lease
+        self._settings: HandleSettings
+        self._slots: list[Slot] = []
+        self.endpoint = ""
+        self.pace = Pace()
+
+    def turn_to(self, endpoint: str, options: TransferOptions) -> None:
+        """Follow the provider to another endpoint."""
+        proxy = self._connection.proxy
+        patience = max(options.low_speed_seconds, math.ceil(options.first_byte_timeout_seconds))
+        self.endpoint = endpoint
+        self.pace = pace_of(endpoint)
+        self._settings = HandleSettings(
+            connection=self._connection,
+            proxy=choose_proxy(endpoint) if proxy is None else proxy,
+            connect_timeout_seconds=options.connect_timeout_seconds,
+            low_speed_bytes_per_second=options.low_speed_bytes_per_second,
+            low_speed_seconds=patience,
+        )
+        self._slots = self._lease.idle(self._settings)
+
+    def take_slot(self) -> Slot:
+        """Return an unused handle."""
+        return self._slots.pop() if self._slots else self._lease.new_slot(self._settings)
+
+
+class _Stream(Watch[W]):
+    """One call of ``fetch``."""
+
+    def __init__(self, gets: Iterator[W], options: TransferOptions, ordered: bool) -> None:
+        super().__init__()
+        self._gets = gets
+        self._options = options
+        self._ordered = ordered
+        self._policy = RetryPolicy(options.max_attempts, options.give_up_after_seconds)
+        self._next: W | None = None
+        self._bytes = bytes_under_way()
+        self._routes: dict[Provider, _Route] = {}
+        # Reads in the order in which they are handed over, and those finished out of order.
+        self._queue: deque[Transfer[W]] = deque()
+        self._active: dict[Any, Transfer[W]] = {}
+        self._unsized: set[Transfer[W]] = set()
+        self._retries: list[tuple[float, int, Transfer[W]]] = []
+        self._sequence = numbers()
+        self._places = 0
+        self._blocked = False
+        self._paused_at: float | None = None
+        self._tick_at = 0.0
+        self._tick_seconds = min(_TICK_SECONDS, options.first_byte_timeout_seconds / 4)
+        self._requests = self._bytes_read = 0
+        self._lease: Lease
+
+    # ---- The loop ------------------------------------------------------------------------
+
+    def run(self) -> Iterator[tuple[W, Body | ProviderError]]:
+        """Drive the stream from the consumer's thread."""
+        options = self._options
+        with leased() as self._lease:
+            self._lease.make_room(max(options.max_in_flight, options.max_connections))
+            self.watch()
+            try:
+                while True:
+                    self._fill()
+                    if not self.outstanding:
+                        return
+                    if self._drive():
+                        # New requests travel while the consumer works.
+                        self._fill()
+                        self._lease.multi.perform()
+                    elif self._ready() is None:
+                        self._wait()
+                    yield from self._hand_over()
+            except GeneratorExit:
+                if not self._lease.inherited:
+                    self._drain()
+                raise
+            finally:
+                if not self._lease.inherited:
+                    self._end()
+
+    def _ready(self) -> Transfer[W] | None:
+        """Return the next transfer to hand over, if its result is there."""
+        queue = self._queue
+        return queue[0] if queue and queue[0].result is not None else None
+
+    def _hand_over(self) -> Iterator[tuple[W, Body | ProviderError]]:
+        """Yield what is ready; the time for which the consumer stays away does not count."""
+        while (transfer := self._ready()) is not None and transfer.result is not None:
+            self._queue.popleft()
+            self.outstanding.discard(transfer)
+            self._bytes.give(transfer.charge)
+            left = time.monotonic()
+            yield transfer.get, transfer.result
+            if self._lease.inherited:
+                raise RuntimeError(
+                    "this stream of reads was begun before a fork; begin a new one in the child"
+                )
+            away = time.monotonic() - left
+            self.suspended += away
+            if away > _PAUSE_SECONDS:
+                self._paused_at = left
+
+    def _drive(self) -> bool:
+        """Let libcurl work, and deal with what is finished; false: nothing is."""
+        multi, paused_at = self._lease.multi, self._paused_at
+        multi.perform()
+        self._paused_at = None
+        _, finished, failed = multi.info_read()
+        for easy in finished:
+            self._finish(easy, 0, "", paused_at)
+        for easy, code, message in failed:
+            self._finish(easy, code, message, paused_at)
+        if self._unsized:
+            self._learn_sizes()
+        now = self.clock()
+        if now >= self._tick_at:
+            self._tick_at = now + self._tick_seconds
+            self._tick(now)
+        if finished or failed:
+            self._tell_counts()
+            return True
+        return False
+
+    def _wait(self) -> None:
+        """Sleep until libcurl, a retry or the clock wants something."""
+        began = time.monotonic()
+        seconds = max(0.0, self._tick_at - self.clock())
+        if self._blocked:
+            seconds = min(seconds, _RECHECK_SECONDS)
+        if self._retries and len(self._active) < self._options.max_in_flight:
+            due = self._retries[0][0] - began
+            seconds = min(seconds, max(due, _RECHECK_SECONDS) if self._blocked else max(due, 0.0))
+        if not self._active:
+            time.sleep(seconds)
+            return
+        multi = self._lease.multi
+        timer = multi.timeout()
+        if timer >= 0:
+            seconds = min(seconds, timer / 1000)
+        if self._lease.beyond_select:
+            seconds = min(seconds, _SPIN_SECONDS)
+        # It returns at once where libcurl has no descriptor, or none that select can see.
+        if seconds > 0 and multi.select(seconds) <= 0:
+            missing = seconds - (time.monotonic() - began)
+            time.sleep(min(max(missing, 0.0), _SPIN_SECONDS))
+
+    # ---- Starting ------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Start what is due and what the limits allow."""
+        options = self._options
+        self._blocked = False
+        if self._retries:
+            self._start_due()
+        while (
+            not self._blocked
+            and len(self._active) < options.max_in_flight
+            and len(self.outstanding) < options.prefetch_objects
+            and (get := self._peek()) is not None
+            and (transfer := self._admit(get)) is not None
+        ):
+            self._next = None
+            self.outstanding.add(transfer)
+            if self._ordered:
+                self._queue.append(transfer)
+            self._start(transfer)
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        while (
+            self._retries
+            and self._retries[0][0] <= now
+            and len(self._active) < self._options.max_in_flight
+        ):
+            transfer = self._retries[0][2]
+            if transfer.pace is None and not self._enter(transfer):
+                return
+            heapq.heappop(self._retries)
+            self._start(transfer)
+
+    def _peek(self) -> W | None:
+        """Return the next read without taking it; None: there is no more."""
+        if self._next is None:
+            self._next = next(self._gets, None)
+        return self._next
+
+    def _admit(self, get: W) -> Transfer[W] | None:
+        """Make a transfer if there is a place for it and for its bytes."""
+        size, asked = get.size_bytes, get.byte_range
+        if not size and asked is not None and asked.stop is not None:
+            size = asked.stop - asked.start
+        transfer = Transfer(get, size, self.clock())
+        if not self._enter(transfer):
+            return None
+        if self._bytes.take(size, self._options.max_bytes_in_flight, always=not self.outstanding):
+            if not size:
+                self._unsized.add(transfer)
+            return transfer
+        self._leave(transfer)
+        self._blocked = True
+        return None
+
+    def _enter(self, transfer: Transfer[W]) -> bool:
+        """Take a place at the transfer's endpoint; one is always free for each stream."""
+        provider = transfer.get.provider
+        route = self._routes.get(provider)
+        if route is None:
+            route = self._routes[provider] = _Route(provider, self._lease)
+        pace = route.pace
+        if not pace.enter(self._options.max_connections, always=not self._places):
+            self._blocked = True
+            return False
+        self._places += 1
+        transfer.pace = pace
+        return True
+
+    def _leave(self, transfer: Transfer[W]) -> None:
+        if transfer.pace is not None:
+            transfer.pace.leave()
+            transfer.pace = None
+            self._places -= 1
+
+    def _start(self, transfer: Transfer[W]) -> None:
+        """Sign and send one attempt."""
+        try:
+            request = transfer.sign()
+        except ProviderError as error:
+            self._failed(transfer, error)
+            return
+        if request is None:
+            self._settle(transfer, transfer.call_verb())
+            return
+        route, url = self._routes[transfer.get.provider], request.url
+        path = url.find("/", 8)
+        endpoint = url if path < 0 else url[:path]
+        if endpoint != route.endpoint:
+            route.turn_to(endpoint, self._options)
+        pace = route.pace
+        if transfer.pace is not pace:
+            self._leave(transfer)
+            pace.enter(0, always=True)
+            self._places += 1
+            transfer.pace = pace
+        slot = route.take_slot()
+        transfer.load(slot, request)
+        transfer.epoch = pace.epoch
+        transfer.sent, transfer.sent_at = self.clock(), time.monotonic()
+        self._active[slot.easy] = transfer
+        self._lease.multi.add_handle(slot.easy)
+        self._requests += 1
+
+    # ---- Finishing -----------------------------------------------------------------------
+
+    def _finish(self, easy: Any, code: int, message: str, paused_at: float | None) -> None:
+        """Take one attempt's outcome."""
+        transfer = self._active.pop(easy)
+        self._lease.multi.remove_handle(easy)
+        outcome = transfer.conclude(code, message)
+        self._bytes_read += transfer.received
+        transfer.unload()
+        if not isinstance(outcome, ProviderError):
+            self._settle(transfer, outcome)
+        elif (
+            paused_at is not None
+            and transfer.sent_at <= paused_at
+            and outcome.retryable
+            and (code or isinstance(outcome, TimedOutError))
+        ):
+            transfer.attempt -= 1
+            self._send_again(transfer, 0.0)
+        else:
+            self._failed(transfer, outcome)
+
+    def _settle(self, transfer: Transfer[W], result: Body | ProviderError) -> None:
+        """Keep a result until it is handed over."""
+        if not isinstance(result, ProviderError):
+            if transfer.pace is not None:
+                transfer.pace.succeed()
+                transfer.pace = None
+                self._places -= 1
+            self._charge(transfer, len(result))
+        else:
+            self._leave(transfer)
+            self._charge(transfer, 0)
+        transfer.result = result
+        if not self._ordered:
+            self._queue.append(transfer)
+
+    def _charge(self, transfer: Transfer[W], size: int) -> None:
+        """Correct what was taken for a transfer from the account of bytes."""
+        if transfer.charge != size:
+            self._bytes.take(size - transfer.charge, 0, always=True)
+            transfer.charge = size
+        if self._unsized:
+            self._unsized.discard(transfer)
+
+    def _failed(self, transfer: Transfer[W], error: ProviderError) -> None:
+        """Send again later what may succeed then; a throttled transfer keeps its place."""
+        pace, failures = transfer.pace, transfer.failures
+        if failures is None:
+            failures = Failures(self._policy, transfer.get.provider.recover)
+            transfer.failures = failures
+        pushed = pace is not None and _pushes_back(error)
+        if pushed and pace is not None:
+            pace.push_back(transfer.epoch)
+        least = pace.pay_retry() if pace is not None and error.retryable else 0.0
+        try:
+            pause = failures.pause_after(error, self.clock() - transfer.began, least)
+        except ProviderError as final:
+            self._settle(transfer, final)
+            return
+        if not pushed:
+            self._leave(transfer)
+        self._send_again(transfer, pause)
+
+    def _send_again(self, transfer: Transfer[W], pause_seconds: float) -> None:
+        due = time.monotonic() + pause_seconds
+        heapq.heappush(self._retries, (due, next(self._sequence), transfer))
+
+    def _learn_sizes(self) -> None:
+        for transfer in tuple(self._unsized):
+            size = transfer.declared_bytes()
+            if size is not None:
+                self._charge(transfer, size)
+
+    def _tick(self, now: float) -> None:
+        """Look after what no event tells."""
+        limit = self._options.first_byte_timeout_seconds
+        for easy, transfer in tuple(self._active.items()):
+            if now - transfer.sent > limit and not transfer.answered():
+                self._cut(easy)
+                self._failed(transfer, transfer.timed_out(f"no answer within {limit:g} s"))
+        self.warn_of_stalls(now)
+        if not self._lease.beyond_select:
+            self._lease.beyond_select = _next_descriptor() >= _SELECTABLE
+
+    # ---- Ending --------------------------------------------------------------------------
+
+    def _cut(self, easy: Any) -> None:
+        """Break off one attempt; costs its connection."""
+        self._lease.multi.remove_handle(easy)
+        self._active.pop(easy).unload()
+
+    def _drain(self) -> None:
+        """Let short bodies come to their end, so that their connections stay usable."""
+        multi, until = self._lease.multi, time.monotonic() + _DRAIN_SECONDS
+        for easy, transfer in tuple(self._active.items()):
+            left = transfer.bytes_left()
+            if left is None or left > _DRAIN_BYTES:
+                self._cut(easy)
+        while self._active and time.monotonic() < until:
+            multi.perform()
+            _, finished, failed = multi.info_read()
+            for easy in (*finished, *(failure[0] for failure in failed)):
+                self._cut(easy)
+            if self._active and multi.select(_RECHECK_SECONDS) <= 0:
+                time.sleep(_SPIN_SECONDS)
+
+    def _end(self) -> None:
+        """Give everything back."""
+        for easy in tuple(self._active):
+            self._cut(easy)
+        for transfer in self.outstanding:
+            self._leave(transfer)
+            self._bytes.give(transfer.charge)
+        self._tell_counts()
+        self.unwatch()
+
+    def _tell_counts(self) -> None:
+        count(requests=self._requests, bytes_read=self._bytes_read)
+        self._requests = self._bytes_read = 0
+
+
+def _pushes_back(error: ProviderError) -> bool:
+    """Whether an error asks for less pressure."""
+    return isinstance(error, ThrottledError | TimedOutError) or error.status == _BUSY
+
+
+def _next_descriptor() -> int:
+    """Return the number that the next open descriptor gets."""
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.close(descriptor)
+    return descriptor
