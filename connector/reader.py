@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,8 +13,7 @@ from typing_extensions import override
 from connector.binary_file import BinaryFile, flat_view
 from connector.ranks import in_worker
 from providers import ByteRange, IntegrityError, ObjectInfo, PreconditionError, RangeError
-from providers.planning import split_range
-from providers.transfer import Get, get_many
+from providers.transfer import Get, read_into
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,14 +70,16 @@ class _Ranges:
 
     def read_into(self, start: int, view: memoryview) -> None:
         """Fill ``view`` from ``start`` on, several ranges at once."""
-        spans = list(split_range(start, start + len(view), self.transfer.range_size_bytes))
-        if len(spans) == 1:
-            view[:] = self.read(start, start + len(view))
-            return
-        bodies = get_many((self._get(span) for span in spans), self.transfer)
-        for span, body in zip(spans, bodies, strict=True):
-            data = self._checked(span, body)
-            view[span.start - start : span.start - start + len(data)] = data
+        try:
+            read_into(
+                self.provider,
+                replace(self.info, size=self.size),
+                view,
+                start=start,
+                transfer=self.transfer,
+            )
+        except (PreconditionError, RangeError) as error:
+            self.fail(str(error), error)
 
     def _get(self, span: ByteRange) -> Get:
         return Get(self.provider, self.info.key, span, self.info, span.length_in(self.size))

@@ -213,12 +213,13 @@ class _Ahead(Generic[T]):
         """Yield position, row and body; objects read on demand end one run of reads."""
         while True:
             with closing(get_many(self._gets(), self._maker.transfer)) as bodies:
-                for body in bodies:
+                for _, body in bodies:
                     position, row = self._waiting.popleft()
                     if row.size is None and isinstance(body, bytes):
                         self._seen_bytes = max(self._seen_bytes, len(body))
                         self._expected_bytes = self._seen_bytes
-                    yield position, row, body
+                    # Only what is read into a buffer comes as a view.
+                    yield position, row, cast("Body", body)
             lazy = self._take_lazy()
             if lazy is None:
                 return

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ERROR_CODES",
+    "SKEWED",
     "error_type",
     "http_date",
     "parse_error_xml",
@@ -80,6 +81,9 @@ ERROR_CODES: Mapping[str, type[ProviderError]] = MappingProxyType(
 """Codes of S3, OSS and the GCS XML API. Sources: the error lists of the services' references
 (docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html,
 help.aliyun.com/zh/oss/support/http-status-code-overview), read 2026-11-30."""
+
+SKEWED = "RequestTimeTooSkewed"
+"""Code of a signature that was made by a clock too far off; S3 and OSS share it."""
 
 _STATUSES: Mapping[int, type[ProviderError]] = MappingProxyType(
     {

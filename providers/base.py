@@ -49,6 +49,8 @@ class Provider(Sender):
     """
 
     delete_batch: ClassVar[int] = 1
+    signs_reads: ClassVar[bool] = False
+    """Whether ``signed_get`` gives requests; streams of others have a pool of threads."""
 
     # ---- The verbs -----------------------------------------------------------------------
 
@@ -153,6 +155,16 @@ class Provider(Sender):
         self.check_key(key, "get")
         if if_match is not None and not isinstance(if_match, ObjectInfo):
             raise TypeError(f"if_match takes an ObjectInfo, not {type(if_match).__name__}")
+        return self._read(key, byte_range, if_match)
+
+    def _read(self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None) -> bytes:
+        """Send the checked request of a ``get``, and retry it."""
+        return self.get_by_client(key, byte_range, if_match)
+
+    def get_by_client(
+        self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None
+    ) -> bytes:
+        """Do a ``get`` through the backend's own client, whatever ``signed_get`` says."""
         body = self.request("get", key, lambda: self._get(key, byte_range, if_match))
         count(bytes_read=len(body))
         return body

@@ -15,6 +15,8 @@ from providers.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from providers.options import HttpOptions
+
 __all__ = ["Connection", "choose_ca", "choose_proxy"]
 
 _SDK_VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -44,6 +46,7 @@ class Connection:
 
     Attributes:
         ca: file or directory of the certificates that are trusted; see ``choose_ca``.
+        verify_tls: False: any certificate is.
         client_certificate: PEM file that this client shows.
         client_key: PEM file of its key, where the certificate's file does not hold it.
         proxy: URL of a proxy; empty: none; None: what the environment says for each host.
@@ -52,11 +55,51 @@ class Connection:
     """
 
     ca: str
+    verify_tls: bool = True
     client_certificate: str | None = None
     client_key: str | None = None
     proxy: str | None = None
     http2: bool = False
     addresses: tuple[str, ...] = ()
+
+    @classmethod
+    def by(cls, scheme: str, options: HttpOptions) -> Connection:
+        """Return how the options of a scheme say that its stores are reached.
+
+        Raises:
+            SettingsError: a file that is named does not exist.
+        """
+        named = options.client_certificate, options.client_key
+        for name, path in zip(("client_certificate", "client_key"), named, strict=True):
+            if path is not None and not os.path.isfile(path):  # noqa: PTH113 paths stay text here
+                raise SettingsError(f"option {name} names {path!r}: no such file")
+        if options.client_key and not options.client_certificate:
+            raise SettingsError("option client_key goes with client_certificate, which is missing")
+        return cls(
+            choose_ca(scheme, options.ca_file),
+            options.verify_tls,
+            options.client_certificate,
+            options.client_key,
+            options.proxy,
+            options.http2,
+        )
+
+    @property
+    def trusted(self) -> str | bool:
+        """The trusted certificates, in the form that requests and botocore take."""
+        return self.ca if self.verify_tls else False
+
+    @property
+    def shown(self) -> tuple[str, str] | str | None:
+        """The client's certificate, in the form that requests and botocore take."""
+        if self.client_certificate and self.client_key:
+            return self.client_certificate, self.client_key
+        return self.client_certificate
+
+    def proxies(self, url: str) -> dict[str, str]:
+        """Return the proxy for a URL by its scheme, in the form that requests takes."""
+        proxy = choose_proxy(url) if self.proxy is None else self.proxy
+        return {urlsplit(url).scheme: proxy} if proxy else {}
 
 
 def choose_ca(scheme: str, option: str | None = None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 import pycurl
 
@@ -16,19 +16,17 @@ from providers.errors import (
     TimedOutError,
     UnavailableError,
 )
+from providers.gets import W, perform
 from providers.values import ByteRange
 
 if TYPE_CHECKING:
-    from providers.base import Provider
+    from providers.gets import Body
     from providers.handles import Slot
     from providers.pacing import Pace
     from providers.retry import Failures
     from providers.values import HttpRequest, ObjectInfo
 
-__all__ = ["Body", "Headers", "Transfer", "Wanted"]
-
-Body: TypeAlias = "bytes | memoryview"
-"""What a read gives: bytes, or the filled part of the caller's buffer."""
+__all__ = ["Headers", "Transfer"]
 
 _OK, _PARTIAL, _UNSATISFIABLE = 200, 206, 416
 _FIRST_ERROR = 300
@@ -46,37 +44,6 @@ _UNSENDABLE = frozenset(
 )
 _FREE_BYTES = 1 << 20
 """Bodies up to this size are let in whatever was expected: error answers are."""
-
-
-class Wanted(Protocol):
-    """What a stream must be told of one read."""
-
-    @property
-    def provider(self) -> Provider:
-        """Where the object is."""
-
-    @property
-    def key(self) -> str:
-        """The object."""
-
-    @property
-    def byte_range(self) -> ByteRange | None:
-        """What of it; None: all."""
-
-    @property
-    def if_match(self) -> ObjectInfo | None:
-        """Pins the read to a version."""
-
-    @property
-    def size_bytes(self) -> int:
-        """What the read is expected to hold; 0: unknown."""
-
-    @property
-    def into(self) -> memoryview | None:
-        """A writable flat view of bytes that takes the body; the result is its filled part."""
-
-
-W = TypeVar("W", bound=Wanted)
 
 
 class Headers(dict[str, str]):
@@ -225,17 +192,7 @@ class Transfer(Generic[W]):
 
     def call_verb(self) -> Body | ProviderError:
         """Read by the provider's own verb: it has no requests to give away."""
-        get = self.get
-        try:
-            body = get.provider.get(get.key, get.byte_range, if_match=get.if_match)
-        except ProviderError as error:
-            return error
-        if get.into is None:
-            return body
-        if len(body) > len(get.into):
-            return self._broken(f"the body is longer than the buffer of {len(get.into)} bytes")
-        get.into[: len(body)] = body
-        return get.into[: len(body)]
+        return perform(self.get)
 
     # ---- Receiving into the caller's buffer ----------------------------------------------
 
@@ -295,7 +252,7 @@ class Transfer(Generic[W]):
             return None
         body = b"".join(slot.chunks)
         size = len(body)
-        if slot.easy.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD) != size:
+        if slot.easy.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T) != size:
             return None
         if get.if_match is not None and get.if_match.size not in (0, size):
             return None
@@ -347,13 +304,16 @@ class Transfer(Generic[W]):
         """Compare status and lengths of an answer with what was asked for."""
         status = self._slot().easy.getinfo(pycurl.RESPONSE_CODE)
         asked = self._asked()
-        if status != (_OK if asked is None else _PARTIAL):
+        # Some stores answer a range with status 200: it is Content-Range that counts.
+        ranged = status == _PARTIAL or (status == _OK and "content-range" in headers)
+        if ranged != (asked is not None):
             if self.get.byte_range is None and self._resumed_at:
                 raise self._start_over("the server does not continue a broken body")
             raise self._broken(
                 "the server answered a range to a request for the whole object"
                 if asked is None
-                else "the server answered the whole object to a request for a range",
+                else "the server answered the whole object to a request for a range; something "
+                "on the way drops or changes the Range header",
                 status,
             )
         before = self._body_bytes

@@ -12,20 +12,16 @@ from urllib.parse import quote, unquote, urlsplit
 from typing_extensions import override
 
 from providers.answers import retry_after_seconds, user_metadata
-from providers.base import Page, Provider
 from providers.clients import ClientSlot
-from providers.errors import IntegrityError, ProviderError, UnavailableError
+from providers.errors import IntegrityError, ProviderError
 from providers.gcs_answers import (
     LISTED_FIELDS,
     METADATA_PREFIX,
     Answer,
     AnswerError,
-    checksum,
-    content_range,
     described,
     document,
     element,
-    expected_bytes,
     explained,
     resource_info,
     stored_bytes,
@@ -39,12 +35,15 @@ from providers.gcs_client import (
     resolved,
 )
 from providers.gcs_multipart import GCSUpload
+from providers.http_provider import HttpProvider
 from providers.options import GCSOptions, TransferOptions
 from providers.values import ByteRange, Limits, ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from providers.access import Access
+    from providers.base import Page
     from providers.uploads import MultipartUpload
     from providers.values import HttpRequest
 
@@ -54,10 +53,10 @@ MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
 
 _IF_GENERATION = "x-goog-if-generation-match"
 _CONTENT_TYPE = "application/octet-stream"
-_UNAUTHORIZED, _UNSATISFIABLE = 401, 416
+_UNAUTHORIZED = 401
 
 
-class GCSProvider(Provider):
+class GCSProvider(HttpProvider):
     """One bucket of Google Cloud Storage or of an emulator."""
 
     scheme: ClassVar[str] = "gs"
@@ -76,7 +75,10 @@ class GCSProvider(Provider):
         super().__init__(bucket, options, transfer)
         self.options = settings = resolved(self.options, self.uri())
         times = self.transfer
-        self._clients: ClientSlot[GCSClient] = ClientSlot(lambda: open_client(settings, times))
+        connection = self.connection
+        self._clients: ClientSlot[GCSClient] = ClientSlot(
+            lambda: open_client(settings, times, connection)
+        )
 
     @property
     @override
@@ -172,35 +174,26 @@ class GCSProvider(Provider):
         return self.describe(key, self.send_xml("HEAD", key, as_stored=True).headers)
 
     @override
-    def _get(self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None) -> bytes:
+    def _find_access(self, renewing: bool) -> Access | None:
+        try:
+            # What was refused may have been replaced where it comes from.
+            if renewing:
+                self._clients.drop()
+            return self._clients.get().access(self.bucket, renewing=renewing)
+        except Exception as error:
+            explained = self._translate(error, "sign", "")
+            if explained is None:
+                raise
+            raise explained from error
+
+    @override
+    def _read_headers(
+        self, byte_range: ByteRange | None, if_match: ObjectInfo | None
+    ) -> Mapping[str, str]:
         headers = {} if byte_range is None else {"Range": byte_range.header}
         if if_match is not None and if_match.version is not None:
             headers[_IF_GENERATION] = if_match.version
-        try:
-            answer = self.send_xml("GET", key, None, headers, as_stored=True)
-        except AnswerError as error:
-            if byte_range is None or error.answer.status != _UNSATISFIABLE:
-                raise
-            span = content_range(error.answer.headers)
-            raise self.range_error(key, byte_range, span[2] if span else None) from error
-        self._check_body(key, answer, byte_range)
-        return answer.body
-
-    def _check_body(self, key: str, answer: Answer, byte_range: ByteRange | None) -> None:
-        expected, got = expected_bytes(answer, byte_range), len(answer.body)
-        if expected is not None and expected != got:
-            raise UnavailableError(
-                f"{got} of {expected} bytes arrived", uri=self.uri(key), operation="get"
-            )
-        if byte_range is not None:
-            return
-        stored, arrived = checksum(answer.headers), crc32c(answer.body)
-        if stored not in {None, arrived}:
-            raise IntegrityError(
-                f"the bytes that arrived have CRC32C {arrived}, the object's is {stored}",
-                uri=self.uri(key),
-                operation="get",
-            )
+        return headers
 
     # ---- Writing -------------------------------------------------------------------------
 
@@ -297,8 +290,7 @@ class GCSProvider(Provider):
         literal = self.options.anonymous or self.options.access_token is not None
         if literal or error.status != _UNAUTHORIZED:
             return False
-        self._clients.drop()
-        return True
+        return self.access.renew()
 
     @override
     def _translate(self, error: Exception, operation: str, key: str) -> ProviderError | None:

@@ -34,12 +34,10 @@ __all__ = [
     "METADATA_PREFIX",
     "Answer",
     "AnswerError",
-    "checksum",
     "content_range",
     "described",
     "document",
     "element",
-    "expected_bytes",
     "explained",
     "resource_info",
     "stored_bytes",
@@ -251,9 +249,6 @@ def stored_bytes(headers: Mapping[str, str]) -> int:
     raise ServiceError("the answer does not tell the object's size")
 
 
-# ---- Bodies --------------------------------------------------------------------------------
-
-
 def content_range(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
     """Return start, stop and the object's size off ``Content-Range``; stop is 0 for ``*``."""
     found = _CONTENT_RANGE.fullmatch(headers.get("content-range", ""))
@@ -261,22 +256,3 @@ def content_range(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
         return None
     stop = int(found[2]) + 1 if found[2] else 0
     return int(found[1] or 0), stop, int(found[3])
-
-
-def expected_bytes(answer: Answer, byte_range: ByteRange | None) -> int | None:
-    """Return how long a body must be; None where only its framing tells.
-
-    Raises:
-        ServiceError: the answer is for another range than the one asked for.
-    """
-    if byte_range is None:
-        stored = answer.headers.get("x-goog-stored-content-length")
-        length = stored or answer.headers.get("content-length")
-        return None if length is None else int(length)
-    span = content_range(answer.headers)
-    if span is None:
-        raise ServiceError("the store ignored the range and sent something else")
-    start, stop, size = span
-    if (start, stop - start) != (byte_range.start, byte_range.length_in(size)):
-        raise ServiceError(f"asked for {byte_range.header}, got bytes {start}-{stop - 1}/{size}")
-    return stop - start

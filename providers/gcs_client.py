@@ -7,6 +7,7 @@ import os
 import re
 import warnings
 from dataclasses import dataclass
+from datetime import timezone
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -19,11 +20,13 @@ from providers.errors import (
     TimedOutError,
     UnavailableError,
 )
+from providers.gcs_access import GCSAccess
 from providers.gcs_answers import Answer, AnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from providers.connections import Connection
     from providers.options import GCSOptions, TransferOptions
 
 __all__ = ["GCSClient", "crc32c", "explain_library_error", "is_google", "open_client", "resolved"]
@@ -114,16 +117,35 @@ class GCSClient:
     """One session for both APIs.
 
     Attributes:
+        credentials: of google-auth, which the session shares.
+        token_request: what google-auth fetches tokens by.
         session: a ``google.auth.transport.requests.AuthorizedSession``.
         endpoint: where requests go.
         transfer: says how long to wait.
         project: billed for requests; None: the bucket's own.
     """
 
+    credentials: Any
+    token_request: Any
     session: Any
     endpoint: str
     transfer: TransferOptions
     project: str | None
+
+    def access(self, bucket: str, *, renewing: bool) -> GCSAccess:
+        """Return endpoint and token, a new one if ``renewing``.
+
+        Raises:
+            google.auth.exceptions.GoogleAuthError: there is no token to be had.
+        """
+        credentials, headers = self.credentials, {}
+        if renewing:
+            credentials.refresh(self.token_request)
+        credentials.before_request(self.token_request, "GET", self.endpoint, headers)
+        expiry = getattr(credentials, "expiry", None)
+        # A naive time in UTC.
+        expires_at = expiry.replace(tzinfo=timezone.utc).timestamp() if expiry else None
+        return GCSAccess(self.endpoint, bucket, headers, expires_at)
 
     def send(
         self,
@@ -189,7 +211,9 @@ def crc32c(data: bytes | memoryview) -> str:
     return base64.b64encode(value.to_bytes(4, "big")).decode()
 
 
-def open_client(options: GCSOptions, transfer: TransferOptions) -> GCSClient:
+def open_client(
+    options: GCSOptions, transfer: TransferOptions, connection: Connection
+) -> GCSClient:
     """Open a client, with resolved options; finds the credentials.
 
     Raises:
@@ -206,21 +230,24 @@ def open_client(options: GCSOptions, transfer: TransferOptions) -> GCSClient:
             f"pip install 'torch-cloud-connector[gcs]' ({error})"
         ) from error
     credentials = _credentials(options)
+    token_request = Request(requests.Session())
     session: Any = AuthorizedSession(  # type: ignore[no-untyped-call]
         credentials,
         # Exactly one layer retries, and it is not this one: neither on 401 nor for tokens.
         max_refresh_attempts=0,
-        auth_request=Request(requests.Session()),
+        auth_request=token_request,
     )
     adapter = requests.adapters.HTTPAdapter(
         pool_maxsize=transfer.max_connections, pool_block=True, max_retries=0
     )
     session.mount("https://", adapter)
     session.mount("http://", adapter)
-    # Without this, requests would put what a .netrc has for the host in the token's place.
-    session.auth = _leave
     endpoint = options.endpoint or f"https://storage.{credentials.universe_domain}"
-    return GCSClient(session, endpoint, transfer, options.project)
+    # The environment is read once, for reads and all else alike.
+    session.trust_env = False
+    session.proxies = connection.proxies(endpoint)
+    session.verify, session.cert = connection.trusted, connection.shown
+    return GCSClient(credentials, token_request, session, endpoint, transfer, options.project)
 
 
 def _credentials(options: GCSOptions) -> Any:
@@ -242,10 +269,6 @@ def _credentials(options: GCSOptions) -> Any:
         return google.auth.load_credentials_from_file(  # type: ignore[no-untyped-call]
             options.credentials_file, scopes=_SCOPES, quota_project_id=options.project
         )[0]
-
-
-def _leave(request: Any) -> Any:
-    return request
 
 
 # ---- What the libraries raise --------------------------------------------------------------

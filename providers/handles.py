@@ -84,8 +84,8 @@ def handle_options(settings: HandleSettings) -> dict[int, Any]:
         pycurl.HTTP_CONTENT_DECODING: 0,
         pycurl.USERAGENT: _USER_AGENT,
         # TLS.
-        pycurl.SSL_VERIFYPEER: 1,
-        pycurl.SSL_VERIFYHOST: 2,
+        pycurl.SSL_VERIFYPEER: int(connection.verify_tls),
+        pycurl.SSL_VERIFYHOST: 2 * connection.verify_tls,
         # The proxy is decided in Python; libcurl's reading of the environment differs.
         pycurl.PROXY: settings.proxy,
         pycurl.NOPROXY: "",

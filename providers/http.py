@@ -17,17 +17,19 @@ from typing import TYPE_CHECKING, Any
 from providers.connections import Connection, choose_ca, choose_proxy
 from providers.counters import count
 from providers.errors import ProviderError, ThrottledError, TimedOutError
-from providers.exchange import Transfer, W
+from providers.exchange import Transfer
+from providers.gets import W
 from providers.handles import HandleSettings, leased
 from providers.pacing import Pace, bytes_under_way, pace_of
 from providers.retry import Failures, RetryPolicy
 from providers.watching import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
+    from threading import Event
 
     from providers.base import Provider
-    from providers.exchange import Body
+    from providers.gets import Body
     from providers.handles import Lease, Slot
     from providers.options import TransferOptions
 
@@ -47,8 +49,12 @@ _DRAIN_SECONDS = 0.25
 
 
 def fetch(
-    gets: Iterable[W], transfer: TransferOptions, *, ordered: bool = True
-) -> Iterator[tuple[W, Body | ProviderError]]:
+    gets: Iterable[W],
+    transfer: TransferOptions,
+    *,
+    ordered: bool = True,
+    stop: Event | None = None,
+) -> Generator[tuple[W, Body | ProviderError], None, None]:
     """Read many objects or ranges at once and yield each with its body.
 
     Pull-based: the next read is taken from ``gets`` only when fewer than
@@ -65,6 +71,7 @@ def fetch(
         gets: what to read; a provider whose ``signed_get`` answers None is asked by its verb.
         transfer: limits, timeouts and the retry policy.
         ordered: yield in the order of ``gets``; false: as they finish.
+        stop: ends the stream at its next turn once it is set, by another thread say.
 
     Yields:
         The read, and its body: bytes, or the filled part of its ``into``. A read that failed
@@ -73,7 +80,7 @@ def fetch(
     Raises:
         RuntimeError: the stream was begun before a fork.
     """
-    return _Stream(iter(gets), transfer, ordered).run()
+    return _Stream(iter(gets), transfer, ordered, stop).run()
 
 
 class _Route:
@@ -118,8 +125,11 @@ class _Route:
 class _Stream(Watch[W]):
     """One call of ``fetch``."""
 
-    def __init__(self, gets: Iterator[W], options: TransferOptions, ordered: bool) -> None:
+    def __init__(
+        self, gets: Iterator[W], options: TransferOptions, ordered: bool, stop: Event | None
+    ) -> None:
         super().__init__()
+        self._stop = stop
         self._gets = gets
         self._options = options
         self._ordered = ordered
@@ -143,14 +153,14 @@ class _Stream(Watch[W]):
 
     # ---- The loop ------------------------------------------------------------------------
 
-    def run(self) -> Iterator[tuple[W, Body | ProviderError]]:
+    def run(self) -> Generator[tuple[W, Body | ProviderError], None, None]:
         """Drive the stream from the consumer's thread."""
         options = self._options
         with leased() as self._lease:
             self._lease.make_room(max(options.max_in_flight, options.max_connections))
             self.watch()
             try:
-                while True:
+                while self._stop is None or not self._stop.is_set():
                     self._fill()
                     if not self.outstanding:
                         return

@@ -58,9 +58,6 @@ _LIMITS = Limits(
     equal_parts=False,
     lists_in_order=True,
     joins_server_side=True,
-    # A path has 4,096 bytes with its first slash and its final NUL.
-    # Source: PATH_MAX in linux/limits.h (macOS: 1,024, and the system says so itself).
-    max_key_bytes=4094,
     keeps_metadata=False,
 )
 
@@ -72,6 +69,9 @@ class LocalProvider(Provider):
 
     scheme: ClassVar[str] = "file"
     options_type: ClassVar[type[Options]] = LocalOptions
+    # A path has 4,096 bytes with its first slash and its final NUL.
+    # Source: PATH_MAX in linux/limits.h (macOS: 1,024, and the system says so itself).
+    max_key_bytes: ClassVar[int] = 4094
     delete_batch: ClassVar[int] = 1000
 
     def __init__(

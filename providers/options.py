@@ -15,7 +15,15 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, Valid
 
 from providers.errors import SettingsError
 
-__all__ = ["GCSOptions", "LocalOptions", "OSSOptions", "Options", "S3Options", "TransferOptions"]
+__all__ = [
+    "GCSOptions",
+    "HttpOptions",
+    "LocalOptions",
+    "OSSOptions",
+    "Options",
+    "S3Options",
+    "TransferOptions",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +107,30 @@ class LocalOptions(Options):
     follow_links: bool = True
 
 
-class S3Options(Options):
+class HttpOptions(Options):
+    """What the options of stores that are reached over HTTP share.
+
+    Attributes:
+        ca_file: file or directory of the certificates to trust; default: what the cloud's own
+            SDK reads (``AWS_CA_BUNDLE``, ``REQUESTS_CA_BUNDLE``), then ``SSL_CERT_FILE``,
+            ``CURL_CA_BUNDLE``, the system's, certifi's.
+        verify_tls: False trusts any certificate; for a trial on one's own machine.
+        client_certificate: PEM file that this client shows.
+        client_key: PEM file of its key, where ``client_certificate`` does not hold it.
+        proxy: ``http://host:port`` of a proxy; empty: none; default: what ``HTTPS_PROXY``,
+            ``HTTP_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` say.
+        http2: offer HTTP/2 for reads; by default 1.1, one request a connection at a time.
+    """
+
+    ca_file: str | None = None
+    verify_tls: bool = True
+    client_certificate: str | None = None
+    client_key: str | None = None
+    proxy: str | None = None
+    http2: bool = False
+
+
+class S3Options(HttpOptions):
     """Options of ``s3://``: Amazon S3 and compatible stores.
 
     Attributes:
@@ -129,7 +160,7 @@ class S3Options(Options):
     equal_parts: bool | None = None
 
 
-class GCSOptions(Options):
+class GCSOptions(HttpOptions):
     """Options of ``gs://``.
 
     Attributes:
@@ -153,7 +184,7 @@ class GCSOptions(Options):
     equal_parts: bool | None = None
 
 
-class OSSOptions(Options):
+class OSSOptions(HttpOptions):
     """Options of ``oss://``: Alibaba Cloud OSS.
 
     Attributes:
@@ -203,6 +234,14 @@ class TransferOptions(_Settings):
         completion_timeout_seconds: for completing an upload or a compose.
         max_attempts: attempts of one operation, the first included.
         give_up_after_seconds: for all attempts and waits of one operation.
+        verify: whether whole objects are compared with the checksum that the service gives.
+            ``auto``: where it is a CRC, which costs 0.1 to 0.5 s/GB; ``all``: SHA and MD5 too,
+            up to 1.7 s/GB; ``none``: lengths only. What could not be compared is counted as
+            ``unverified_reads``.
+        decode_content: unpack objects stored with ``Content-Encoding: gzip`` when they are
+            read whole; by default they come as stored.
+        hedge: send a read again that is slower than 95 of 100 others, and take whichever
+            answer comes first; costs up to 5 % more requests.
     """
 
     max_in_flight: int = Field(32, ge=1)
@@ -221,3 +260,6 @@ class TransferOptions(_Settings):
     completion_timeout_seconds: float = Field(600.0, gt=0)
     max_attempts: int = Field(10, ge=1)
     give_up_after_seconds: float = Field(300.0, gt=0)
+    verify: Literal["auto", "all", "none"] = "auto"
+    decode_content: bool = False
+    hedge: bool = False

@@ -68,6 +68,7 @@ class OSSProvider(Provider):
     # Source: https://help.aliyun.com/zh/oss/developer-reference/deletemultipleobjects,
     # read 2026-11-30.
     delete_batch: ClassVar[int] = 1000
+    max_key_bytes: ClassVar[int] = 1023
 
     def __init__(
         self,
@@ -101,7 +102,6 @@ class OSSProvider(Provider):
             equal_parts=not vendor if equal is None else equal,
             lists_in_order=True,
             joins_server_side=True,
-            max_key_bytes=1023,
         )
 
     @override

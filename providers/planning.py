@@ -1,7 +1,11 @@
-"""Pure plans: which ranges to read together, which parts to send, how to join. No network here."""
+"""Pure plans: which ranges to read together, which parts to send, how to join. No network here.
+
+The sums of consecutive ranges are joined here too: that is arithmetic on their lengths.
+"""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +17,15 @@ if TYPE_CHECKING:
 
     from providers.values import Limits
 
-__all__ = ["Piece", "coalesce_ranges", "compose_groups", "part_size", "plan_join", "split_range"]
+__all__ = [
+    "Piece",
+    "coalesce_ranges",
+    "combine_crc",
+    "compose_groups",
+    "part_size",
+    "plan_join",
+    "split_range",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +75,50 @@ def split_range(start: int, stop: int, size_bytes: int) -> Iterator[ByteRange]:
     """Cut [start, stop) into ranges of ``size_bytes``; the last may be smaller."""
     for at in range(start, stop, size_bytes):
         yield ByteRange(at, min(at + size_bytes, stop))
+
+
+def combine_crc(first: int, second: int, second_bytes: int, polynomial: int) -> int:
+    """Return the CRC of two consecutive ranges from the CRC of each.
+
+    For any CRC whose bits are reflected and whose initial value equals its final mask: CRC-32,
+    CRC-32C, CRC-64/XZ and CRC-64/NVME. Such a sum is a polynomial over GF(2), lowest power in
+    the highest bit; ``second_bytes`` more bytes multiply the first by x to the power of their
+    bits, and the masks cancel out.
+
+    Args:
+        first: CRC of the bytes that come first; 0 of none.
+        second: CRC of those that follow; 0 of none.
+        second_bytes: how many follow. Time grows with the logarithm of this.
+        polynomial: reflected, as in ``0xEDB88320``; its highest bit tells the width.
+    """
+    exponent, power = second_bytes, 3  # The bits of a byte: x to the power of two cubed.
+    while exponent:
+        if exponent & 1:
+            first = _multiply(_repeated_square(power, polynomial), first, polynomial)
+        exponent >>= 1
+        power += 1
+    return first ^ second
+
+
+def _multiply(left: int, right: int, polynomial: int) -> int:
+    """Multiply two reflected polynomials modulo a third."""
+    product, place = 0, 1 << (polynomial.bit_length() - 1)
+    while left:
+        if left & place:
+            product ^= right
+            left ^= place
+        place >>= 1
+        right = right >> 1 ^ polynomial if right & 1 else right >> 1
+    return product
+
+
+@functools.cache
+def _repeated_square(count: int, polynomial: int) -> int:
+    """Return x, squared ``count`` times, modulo the polynomial."""
+    if not count:
+        return 1 << (polynomial.bit_length() - 2)
+    root = _repeated_square(count - 1, polynomial)
+    return _multiply(root, root, polynomial)
 
 
 def part_size(total_bytes: int, wanted_bytes: int, limits: Limits) -> int:

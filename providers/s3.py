@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import closing
 from functools import partial
@@ -12,17 +13,17 @@ from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
 
-from providers.answers import parse_error_xml, user_metadata
-from providers.base import Page, Provider
+from providers.access import STORM_SECONDS
+from providers.answers import SKEWED, parse_error_xml, user_metadata
 from providers.clients import ClientSlot
 from providers.errors import (
     IntegrityError,
-    PreconditionError,
     ProviderError,
     ServiceError,
     UnavailableError,
     UnsupportedError,
 )
+from providers.http_provider import HttpProvider
 from providers.options import S3Options, TransferOptions
 from providers.s3_answers import (
     EXPIRED,
@@ -41,6 +42,8 @@ from providers.values import ByteRange, Limits, ObjectInfo
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from providers.access import Access
+    from providers.base import Page
     from providers.uploads import MultipartUpload
     from providers.values import HttpRequest
 
@@ -50,11 +53,10 @@ _MIB, _GIB = 1 << 20, 1 << 30
 
 _REDIRECTS = frozenset({HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.TEMPORARY_REDIRECT})
 
-_STORM_SECONDS = 1.0
-"""Threads whose credentials expire together ask for new ones once."""
+_log = logging.getLogger(__name__)
 
 
-class S3Provider(Provider):
+class S3Provider(HttpProvider):
     """One bucket of Amazon S3 or of a store that speaks its protocol."""
 
     scheme: ClassVar[str] = "s3"
@@ -76,6 +78,7 @@ class S3Provider(Provider):
 
     def _reopen(self) -> None:
         """Have the next request open new clients; those under way keep theirs."""
+        self.access.drop()
         self._slot: ClientSlot[Clients] = ClientSlot(
             partial(open_clients, self.bucket, self.options, self.transfer)
         )
@@ -173,32 +176,45 @@ class S3Provider(Provider):
         return self.describe(key, _headers(answer))
 
     @override
+    def _find_access(self, renewing: bool) -> Access | None:
+        if is_directory(self.bucket):
+            # Their keys are of sessions that only botocore opens.
+            _log.warning("%s is of S3 Express, which is read through boto3: slower", self.uri())
+            return None
+        try:
+            return self.clients.access()
+        except Exception as error:
+            explained = translate(error, self.uri(), "sign")
+            if explained is None:
+                raise
+            raise explained from error
+
+    @override
+    def _read_headers(
+        self, byte_range: ByteRange | None, if_match: ObjectInfo | None
+    ) -> Mapping[str, str]:
+        headers = {} if byte_range is None else {"Range": byte_range.header}
+        if if_match is not None:
+            headers["If-Match"] = self.pin(if_match, "get")
+        return headers
+
+    @override
     def _get(self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None) -> bytes:
+        if self.access.get() is not None:
+            return super()._get(key, byte_range, if_match)
         conditions = {} if byte_range is None else {"Range": byte_range.header}
         if if_match is not None:
             conditions["IfMatch"] = self.pin(if_match, "get")
         answer = self.clients.usual.get_object(Bucket=self.bucket, Key=key, **conditions)
         headers = _headers(answer)
         with closing(answer["Body"]) as stream:
-            self._check_pin(key, if_match, unquoted(headers.get("etag")))
             wanted = expected_bytes(self.uri(key), headers, byte_range)
             body: bytes = stream.read()
-        if len(body) != wanted and (wanted is not None or "transfer-encoding" not in headers):
+        if len(body) != wanted:
             raise UnavailableError(
-                f"{len(body)} of {wanted or 'an untold number of'} bytes came",
-                uri=self.uri(key),
-                operation="get",
+                f"{len(body)} of {wanted} bytes came", uri=self.uri(key), operation="get"
             )
         return body
-
-    def _check_pin(self, key: str, pinned: ObjectInfo | None, etag: str | None) -> None:
-        """Find a change by the answer too: some stores know no ``If-Match``."""
-        if pinned is not None and etag is not None and etag != pinned.etag:
-            raise PreconditionError(
-                f"the object changed: its etag is {etag}, no longer {pinned.etag}",
-                uri=self.uri(key),
-                operation="get",
-            )
 
     def pin(self, info: ObjectInfo, operation: str) -> str:
         """Return the condition that an object is still the one described."""
@@ -329,7 +345,10 @@ class S3Provider(Provider):
     ) -> ProviderError:
         uri = self.uri(self._key_of(request.url) if request else "")
         operation = request.method.lower() if request else "get"
-        return error_of_answer(uri, operation, status, headers, parse_error_xml(body))
+        error = error_of_answer(uri, operation, status, headers, parse_error_xml(body))
+        if error.code == SKEWED:
+            self.note_time(headers)
+        return error
 
     def _key_of(self, url: str) -> str:
         parts = urlsplit(url)
@@ -346,6 +365,8 @@ class S3Provider(Provider):
         if isinstance(error, IntegrityError):
             # Damage on the way passes with one more try, damage in the store does not.
             return error.operation == "get"
+        if error.code == SKEWED:
+            return self.clock.correct()
         # A HEAD has no body to hold a code; either cause answers it with a bare 400.
         bare = error.operation == "head" and error.code is None
         bare = bare and error.status == HTTPStatus.BAD_REQUEST
@@ -358,7 +379,7 @@ class S3Provider(Provider):
         if not (error.code in EXPIRED or bare) or not self.clients.refreshable:
             return False
         now = time.monotonic()
-        if now - self._reopened_at >= _STORM_SECONDS:
+        if now - self._reopened_at >= STORM_SECONDS:
             self._reopened_at = now
             self._reopen()
         return True

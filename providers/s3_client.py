@@ -6,16 +6,22 @@ import base64
 import functools
 import hashlib
 import logging
+import re
 import threading
 import zlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from providers.addresses import BucketAddress
 from providers.bodies import Body
+from providers.connections import Connection
 from providers.errors import AccessDeniedError, SettingsError
+from providers.s3_access import S3Access
 from providers.s3_errors import NO_CREDENTIALS, translate
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic import SecretStr
 
     from providers.options import S3Options, TransferOptions
@@ -32,6 +38,9 @@ _AMAZON = (
     ".csp.hci.ic.gov", ".api.aws.hci.ic.gov",
 )  # fmt: skip
 """Domains of Amazon's own endpoints. Source: partitions.json of botocore 1.44.8."""
+
+
+_SCOPE = re.compile(r"Credential=.+?/\d{8}/([^/]+)/([^/]+)/aws4_request")
 
 
 def is_of_amazon(endpoint: str) -> bool:
@@ -104,6 +113,32 @@ class Clients:
             return {"ChecksumAlgorithm": "CRC32", "ChecksumCRC32": crc}
         return {"ContentMD5": _md5(data)} if self._options.anonymous else {}
 
+    def access(self) -> S3Access:
+        """Return address and credentials of the bucket, as botocore itself would use them now.
+
+        Raises:
+            BotoCoreError: there are no credentials.
+        """
+        request = _prepared(self.usual, self._bucket)
+        region, service = _scope(request.headers, self.region)
+        parts = urlsplit(request.url)
+        bucket_url = f"{parts.scheme}://{parts.netloc}{parts.path.rpartition('/')[0]}"
+        address = BucketAddress.at(bucket_url, self._bucket, "bound")
+        if self._options.anonymous:
+            return S3Access(address, region, service, self.checksums)
+        credentials = self._session.get_credentials()
+        frozen = credentials.get_frozen_credentials()
+        return S3Access(
+            address,
+            region,
+            service,
+            self.checksums,
+            frozen.access_key,
+            frozen.secret_key,
+            frozen.token,
+            _expires_at(credentials),
+        )
+
     def _client(self, read_timeout_seconds: float) -> Any:
         from botocore import UNSIGNED
         from botocore.config import Config
@@ -112,7 +147,10 @@ class Clients:
         when = "when_supported" if self.checksums else "when_required"
         # S3 Express wants the keys of a session, which botocore opens unless told how to sign.
         signed = None if is_directory(self._bucket) else "s3v4"
+        connection = Connection.by("s3", options)
         config = Config(
+            proxies=None if options.proxy is None else _proxies(options.proxy),
+            client_cert=connection.shown,
             signature_version=UNSIGNED if options.anonymous else signed,
             connect_timeout=self._transfer.connect_timeout_seconds,
             read_timeout=read_timeout_seconds,
@@ -128,10 +166,12 @@ class Clients:
             "s3",
             endpoint_url=options.endpoint,
             region_name=self._session.region_name or "us-east-1",
+            verify=connection.trusted,
             config=config,
         )
         client.meta.events.register("before-call.s3", _follow_no_bucket)
         client.meta.events.register("before-send.s3", _send_in_pieces)
+        client.meta.events.register("before-send.s3", _give_away)
         if not self.checksums:
             client.meta.events.register("before-sign.s3.DeleteObjects", _sign_with_md5)
         return client
@@ -153,6 +193,51 @@ class Clients:
 
     def _is_encrypted(self) -> bool:
         return not (self._options.endpoint or "https:").startswith("http:")
+
+
+class _PreparedError(Exception):
+    """Takes a signed request out of botocore instead of sending it."""
+
+    def __init__(self, request: Any) -> None:
+        super().__init__()
+        self.request = request
+
+
+_asking = threading.local()
+
+
+def _give_away(request: Any, **_: Any) -> None:
+    if getattr(_asking, "prepared", False):
+        raise _PreparedError(request)
+
+
+def _prepared(client: Any, bucket: str) -> Any:
+    """Return what botocore would send to read an object, signed, from the endpoint it resolves."""
+    _asking.prepared = True
+    try:
+        client.get_object(Bucket=bucket, Key="k")
+    except _PreparedError as prepared:
+        return prepared.request
+    finally:
+        _asking.prepared = False
+    raise SettingsError("botocore answered a request by itself; remove its plug-ins")
+
+
+def _scope(headers: Mapping[str, Any], region: str) -> tuple[str, str]:
+    """Return region and service that a request is signed for."""
+    found = headers.get("Authorization", "")
+    text = found.decode("ascii") if isinstance(found, bytes) else str(found)
+    match = _SCOPE.search(text)
+    return (match[1], match[2]) if match else (region, "s3")
+
+
+def _expires_at(credentials: Any) -> float | None:
+    expiry = getattr(credentials, "_expiry_time", None)
+    return None if expiry is None else float(expiry.timestamp())
+
+
+def _proxies(proxy: str) -> dict[str, str]:
+    return {"http": proxy, "https": proxy} if proxy else {}
 
 
 def open_clients(bucket: str, options: S3Options, transfer: TransferOptions) -> Clients:

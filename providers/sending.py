@@ -45,6 +45,7 @@ class Sender(ABC):
 
     scheme: ClassVar[str]
     options_type: ClassVar[type[Options]] = Options
+    max_key_bytes: ClassVar[int] = 1024
 
     def __init__(
         self, bucket: str, options: Options | None = None, transfer: TransferOptions | None = None
@@ -173,9 +174,9 @@ class Sender(ABC):
             size = len(key.encode())
         except UnicodeEncodeError:
             raise self.limit_error(operation, ascii(key), "the key is not valid UTF-8") from None
-        if not 0 < size <= self.limits.max_key_bytes:
+        if not 0 < size <= self.max_key_bytes:
             raise self.limit_error(
-                operation, key, f"a key has 1 to {self.limits.max_key_bytes} bytes, not {size}"
+                operation, key, f"a key has 1 to {self.max_key_bytes} bytes, not {size}"
             )
 
     def limit_error(self, operation: str, key: str, message: str) -> LimitError:

@@ -5,81 +5,149 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from providers.errors import ProviderError
-from providers.planning import compose_groups, plan_join
+from providers.gets import Get, W, perform
+from providers.http import fetch
+from providers.planning import compose_groups, plan_join, split_range
 from providers.values import ByteRange, ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
     from concurrent.futures import Future
+    from threading import Event
     from typing import Literal
 
+    from typing_extensions import Buffer
+
     from providers.base import Provider
+    from providers.gets import Body
     from providers.options import TransferOptions
     from providers.planning import Piece
 
-__all__ = ["Composed", "Get", "compose_many", "get_many"]
+__all__ = ["Composed", "Get", "compose_many", "get_many", "read_into"]
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Get:
-    """One read of a stream of reads.
-
-    Attributes:
-        provider: where the object is.
-        key: the object.
-        byte_range: what of it; None: all.
-        if_match: pins the read to a version.
-        size_bytes: what the read is expected to hold; counts against the byte budget.
-    """
-
-    provider: Provider
-    key: str
-    byte_range: ByteRange | None = None
-    if_match: ObjectInfo | None = None
-    size_bytes: int = 0
-
-    def run(self) -> bytes | ProviderError:
-        """Read, and return the error instead of raising it."""
-        try:
-            return self.provider.get(self.key, self.byte_range, if_match=self.if_match)
-        except ProviderError as error:
-            return error
-
-
 def get_many(
-    gets: Iterable[Get], transfer: TransferOptions
-) -> Generator[bytes | ProviderError, None, None]:
-    """Read many objects at once and yield their bodies in order.
+    gets: Iterable[W],
+    transfer: TransferOptions,
+    *,
+    ordered: bool = True,
+    stop: Event | None = None,
+) -> Generator[tuple[W, Body | ProviderError], None, None]:
+    """Read many objects or ranges at once and yield each with its body.
 
     Pull-based: a read starts only when fewer than ``transfer.prefetch_objects`` bodies and
-    ``transfer.max_bytes_in_flight`` bytes are under way or wait to be taken. An error is
-    yielded in its place, so that the consumer decides; closing the generator drops the rest.
+    ``transfer.max_bytes_in_flight`` bytes are under way or wait to be taken. Closing the
+    generator drops the rest.
+
+    Reads of stores over HTTP share one thread, the caller's; others have a pool of threads.
+    The first read decides for the whole stream: of a mixed one that begins with HTTP, the
+    others are read one by one.
+
+    Args:
+        gets: what to read; ``Get``, or one's own class with more fields.
+        transfer: limits, timeouts and the retry policy.
+        ordered: yield in the order of ``gets``; false: as they finish.
+        stop: ends the stream soon after it is set, by another thread say.
+
+    Yields:
+        The read, and its body: bytes, or the filled part of its ``into``. An error comes in
+        the body's place, so that the consumer decides.
     """
-    waiting: deque[tuple[Future[bytes | ProviderError], int]] = deque()
+    left = iter(gets)
+    first = next(left, None)
+    if first is None:
+        return
+    every = chain((first,), left)
+    if first.provider.signs_reads:
+        yield from fetch(every, transfer, ordered=ordered, stop=stop)
+    else:
+        yield from _by_threads(every, transfer, ordered=ordered, stop=stop)
+
+
+def _by_threads(
+    gets: Iterable[W], transfer: TransferOptions, *, ordered: bool, stop: Event | None
+) -> Generator[tuple[W, Body | ProviderError], None, None]:
+    waiting: deque[tuple[W, Future[Body | ProviderError]]] = deque()
     budget = transfer.max_bytes_in_flight
     pool = ThreadPoolExecutor(transfer.max_in_flight, thread_name_prefix="connector-get")
+
+    def take() -> tuple[W, Future[Body | ProviderError]]:
+        if not ordered:
+            wait([future for _, future in waiting], return_when=FIRST_COMPLETED)
+            for index, (_, future) in enumerate(waiting):
+                if future.done():
+                    waiting.rotate(-index)
+                    break
+        return waiting.popleft()
+
     try:
         for get in gets:
             while waiting and (
                 len(waiting) >= transfer.prefetch_objects or get.size_bytes > budget
             ):
-                future, size = waiting.popleft()
-                yield future.result()
-                budget += size
-            waiting.append((pool.submit(get.run), get.size_bytes))
+                done, future = take()
+                yield done, future.result()
+                budget += done.size_bytes
+            if stop is not None and stop.is_set():
+                return
+            waiting.append((get, pool.submit(perform, get)))
             budget -= get.size_bytes
         while waiting:
-            yield waiting.popleft()[0].result()
+            done, future = take()
+            yield done, future.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def read_into(
+    provider: Provider,
+    info: ObjectInfo,
+    buffer: Buffer,
+    *,
+    start: int = 0,
+    transfer: TransferOptions | None = None,
+) -> int:
+    """Fill a buffer with bytes of one object, in parallel ranges and without a copy.
+
+    Args:
+        provider: where the object is.
+        info: the object as ``head`` or a listing gives it; every range is pinned to it.
+        buffer: any writable C-contiguous buffer.
+        start: offset of the first byte in the object.
+        transfer: sizes and concurrency; default: the provider's.
+
+    Returns:
+        How many bytes were filled: all of the buffer, or fewer where the object ends.
+
+    Raises:
+        PreconditionError: the object is no longer the one of ``info``.
+        IntegrityError: what was read of it, whole, does not match its checksum.
+        RangeError: ``start`` is past the end.
+    """
+    transfer = transfer or provider.transfer
+    view = provider.buffer(buffer)
+    stop = min(info.size, start + len(view))
+    if start > info.size:
+        raise provider.range_error(info.key, ByteRange(start), info.size)
+    gets = (
+        Get(provider, info.key, span, info, len(piece), piece)
+        for span in split_range(start, stop, transfer.range_size_bytes)
+        for piece in (view[span.start - start :][: span.length_in(info.size)],)
+    )
+    with closing(get_many(gets, transfer, ordered=False)) as bodies:
+        for _, body in bodies:
+            if isinstance(body, ProviderError):
+                raise body
+    return stop - start
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,6 @@ class Limits:
         equal_parts: whether all parts but the last must have one size.
         lists_in_order: whether listings arrive in UTF-8 byte order.
         joins_server_side: whether parts can be copied from other objects (``copy_part``).
-        max_key_bytes: longest key.
         keeps_metadata: whether the user's own metadata can be stored with an object.
     """
 
@@ -155,7 +154,6 @@ class Limits:
     equal_parts: bool
     lists_in_order: bool
     joins_server_side: bool
-    max_key_bytes: int = 1024
     keeps_metadata: bool = True
 
 

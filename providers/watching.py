@@ -8,7 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
-from providers.exchange import Headers, W
+from providers.exchange import Headers
+from providers.gets import W
 
 if TYPE_CHECKING:
     from providers.exchange import Transfer

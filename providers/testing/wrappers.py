@@ -41,7 +41,11 @@ class WrappingProvider(Provider):
         super().__init__(inner.bucket, inner.options, inner.transfer)
         self.inner = inner
         # Class variables everywhere else; here they are those of the inner class.
-        vars(self).update(scheme=inner.scheme, delete_batch=inner.delete_batch)
+        vars(self).update(
+            scheme=inner.scheme,
+            delete_batch=inner.delete_batch,
+            max_key_bytes=inner.max_key_bytes,
+        )
 
     def around(self, operation: str, key: str, call: Callable[[], T]) -> T:  # noqa: ARG002 for subclasses
         """Run one request of the inner provider."""

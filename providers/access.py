@@ -1,0 +1,171 @@
+"""What reads are signed with: found by the cloud's SDK, kept as plain data, renewed early.
+
+A DataLoader worker signs with what came along, and loads an SDK only when that has to be
+renewed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from providers.counters import count
+from providers.errors import ProviderError
+
+if TYPE_CHECKING:
+    from providers.values import HttpRequest
+
+__all__ = ["STORM_SECONDS", "Access", "AccessSlot", "Clock", "Sign"]
+
+_log = logging.getLogger(__name__)
+
+_RENEW_BETWEEN = 0.8, 0.9
+"""Of what is left of their life when credentials arrive; each process draws its own moment."""
+_AGAIN_SECONDS = 5.0
+"""How soon an early renewal that failed is tried again."""
+STORM_SECONDS = 1.0
+"""Threads whose credentials are refused together ask for new ones once."""
+
+Sign = Callable[[str, Mapping[str, str]], "HttpRequest"]
+"""Makes the signed GET of a key with further headers."""
+
+
+class Access(ABC):
+    """Address and credentials of one bucket: frozen, and pickled only where secrets may be.
+
+    Attributes:
+        expires_at: seconds since the epoch; None: never, or nobody knows.
+    """
+
+    expires_at: float | None
+
+    @abstractmethod
+    def signer(self, now: Callable[[], float]) -> Sign:
+        """Return what signs reads; ``now`` gives seconds since the epoch by the service's clock."""
+
+
+class Clock:
+    """This machine's clock, set right by what a service's answers say.
+
+    Attributes:
+        offset_seconds: how far the service's clock is ahead.
+    """
+
+    def __init__(self) -> None:
+        self.offset_seconds = 0.0
+        self._told: float | None = None
+
+    def __call__(self) -> float:
+        """Return the seconds since the epoch by the service's clock."""
+        return time.time() + self.offset_seconds
+
+    def note(self, service_seconds: float) -> None:
+        """Remember what time an answer says it is."""
+        self._told = service_seconds - time.time()
+
+    def correct(self) -> bool:
+        """Go by the service's clock from now on; False where no answer told the time."""
+        if self._told is None:
+            return False
+        self.offset_seconds, self._told = self._told, None
+        _log.warning(
+            "this machine's clock is %.0f s off the service's, which signatures now go by",
+            -self.offset_seconds,
+        )
+        return True
+
+
+A = TypeVar("A", bound=Access)
+
+
+class AccessSlot(Generic[A]):
+    """Holds what signs one bucket's reads; one thread at a time asks for it anew.
+
+    Args:
+        find: asks the SDK; the argument says whether earlier credentials are to be replaced.
+            None: reads of this bucket cannot be signed here.
+        clock: signatures go by.
+    """
+
+    def __init__(self, find: Callable[[bool], A | None], clock: Clock) -> None:
+        self._find = find
+        self._clock = clock
+        self.access: A | None = None
+        self._sign: Sign | None = None
+        self._refused = False
+        self._found_at = float("-inf")
+        self._renew_at = float("-inf")
+        self._reset()
+
+    def _reset(self) -> None:
+        """Take a fresh lock: the old one may be held by a thread that a fork did not copy."""
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def get(self) -> Sign | None:
+        """Return what signs reads.
+
+        Raises:
+            ProviderError: there are no credentials, or no new ones when the old ran out.
+        """
+        if time.time() < self._renew_at:
+            return self._sign
+        if self._pid != os.getpid():
+            self._reset()
+        # While the old ones are good, nobody waits for whoever fetches new ones.
+        if not self._lock.acquire(blocking=not self._is_good()):
+            return self._sign
+        try:
+            if time.time() >= self._renew_at:
+                self._renew()
+            return self._sign
+        finally:
+            self._lock.release()
+
+    def _is_good(self) -> bool:
+        access = self.access
+        if access is None or self._refused:
+            return False
+        return access.expires_at is None or time.time() < access.expires_at
+
+    def _renew(self) -> None:
+        try:
+            found = self._find(self.access is not None)
+        except ProviderError as error:
+            if not self._is_good():
+                raise
+            self._renew_at = time.time() + _AGAIN_SECONDS
+            _log.warning("could not renew the credentials early, will try again: %s", error)
+            return
+        if self.access is not None:
+            count(refreshes=1)
+        self._found_at = time.monotonic()
+        self.adopt(found)
+
+    def adopt(self, access: A | None) -> None:
+        """Sign with this from now on."""
+        self.access = access
+        self._refused = False
+        self._sign = None if access is None else access.signer(self._clock)
+        self._renew_at = float("inf")
+        if access is not None and access.expires_at is not None:
+            now = time.time()
+            share = random.uniform(*_RENEW_BETWEEN)  # noqa: S311 jitter is no secret
+            self._renew_at = now + (access.expires_at - now) * share
+
+    def renew(self) -> bool:
+        """Have the next read ask for new credentials, unless others just have; always true."""
+        if time.monotonic() - self._found_at >= STORM_SECONDS:
+            self.drop()
+        return True
+
+    def drop(self) -> None:
+        """Have the next read ask anew, and wait for it: what there is was refused."""
+        self._refused = True
+        self._renew_at = float("-inf")

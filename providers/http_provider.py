@@ -1,0 +1,114 @@
+"""Providers whose reads are signed here and sent by the data plane, whoever does the rest."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextlib import closing
+from multiprocessing import context
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from typing_extensions import override
+
+from providers.access import Access, AccessSlot, Clock
+from providers.answers import http_date
+from providers.base import Provider
+from providers.connections import Connection
+from providers.errors import ProviderError
+from providers.gets import Get
+from providers.http import fetch
+from providers.options import HttpOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from providers.options import Options, TransferOptions
+    from providers.values import ByteRange, HttpRequest, ObjectInfo
+
+__all__ = ["HttpProvider"]
+
+
+class HttpProvider(Provider):
+    """One bucket of a store that is reached over HTTP.
+
+    Args: as for ``Provider``.
+
+    Attributes:
+        connection: how the store is reached, by its SDK and by the data plane alike.
+        clock: the service's time, as far as this machine's is off.
+    """
+
+    options_type: ClassVar[type[Options]] = HttpOptions
+    signs_reads: ClassVar[bool] = True
+    options: HttpOptions
+
+    def __init__(
+        self, bucket: str, options: Options | None = None, transfer: TransferOptions | None = None
+    ) -> None:
+        super().__init__(bucket, options, transfer)
+        self.connection = Connection.by(self.scheme, self.options)
+        self.clock = Clock()
+        self.access: AccessSlot[Access] = AccessSlot(self._find_access, self.clock)
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Secrets travel by the rule of the options: into processes being spawned.
+        spawning = context.get_spawning_popen() is not None
+        access = self.access.access if spawning or self.options.pickle_secrets else None
+        return (*super().__reduce__(), access)
+
+    def __setstate__(self, access: Access) -> None:
+        self.access.adopt(access)
+
+    # ---- What a backend supplies ---------------------------------------------------------
+
+    @abstractmethod
+    def _find_access(self, renewing: bool) -> Access | None:
+        """Ask the SDK what to sign reads with; None where this bucket's cannot be signed here.
+
+        Args:
+            renewing: there was something before, which has expired, soon will, or was refused.
+
+        Raises:
+            ProviderError: there are no credentials.
+        """
+
+    @abstractmethod
+    def _read_headers(
+        self, byte_range: ByteRange | None, if_match: ObjectInfo | None
+    ) -> Mapping[str, str]:
+        """Return the headers of a GET, to be signed with it."""
+
+    def note_time(self, headers: Mapping[str, str]) -> None:
+        """Remember what time it is at the service, which an answer has refused this one's for."""
+        told = http_date(next((v for n, v in headers.items() if n.lower() == "date"), None))
+        if told is not None:
+            self.clock.note(told.timestamp())
+
+    # ---- Reads ---------------------------------------------------------------------------
+
+    @override
+    def signed_get(
+        self, key: str, byte_range: ByteRange | None = None, *, if_match: ObjectInfo | None = None
+    ) -> HttpRequest | None:
+        self.check_key(key, "get")
+        sign = self.access.get()
+        return None if sign is None else sign(key, self._read_headers(byte_range, if_match))
+
+    @override
+    def _read(self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None) -> bytes:
+        return self._fetch(Get(self, key, byte_range, if_match), self.transfer)
+
+    @override
+    def _get(self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None) -> bytes:
+        once = self.transfer.model_copy(update={"max_attempts": 1})
+        return self._fetch(Get(self, key, byte_range, if_match), once)
+
+    def _fetch(self, get: Get, transfer: TransferOptions) -> bytes:
+        with closing(fetch([get], transfer)) as answers:
+            _, body = next(answers)
+        if isinstance(body, ProviderError):
+            try:
+                raise body
+            finally:
+                del body  # Its traceback holds this frame.
+        return body if isinstance(body, bytes) else bytes(body)
