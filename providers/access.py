@@ -21,7 +21,7 @@ from providers.errors import ProviderError
 if TYPE_CHECKING:
     from providers.values import HttpRequest
 
-__all__ = ["STORM_SECONDS", "Access", "AccessSlot", "Clock", "Sign"]
+__all__ = ["Access", "AccessSlot", "Clock", "Sign"]
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _RENEW_BETWEEN = 0.8, 0.9
 """Of what is left of their life when credentials arrive; each process draws its own moment."""
 _AGAIN_SECONDS = 5.0
 """How soon an early renewal that failed is tried again."""
-STORM_SECONDS = 1.0
+_STORM_SECONDS = 1.0
 """Threads whose credentials are refused together ask for new ones once."""
 
 Sign = Callable[[str, Mapping[str, str]], "HttpRequest"]
@@ -150,20 +150,27 @@ class AccessSlot(Generic[A]):
 
     def adopt(self, access: A | None) -> None:
         """Sign with this from now on."""
-        self.access = access
-        self._refused = False
-        self._sign = None if access is None else access.signer(self._clock)
-        self._renew_at = float("inf")
+        renew_at = float("inf")
         if access is not None and access.expires_at is not None:
             now = time.time()
             share = random.uniform(*_RENEW_BETWEEN)  # noqa: S311 jitter is no secret
-            self._renew_at = now + (access.expires_at - now) * share
+            renew_at = now + (access.expires_at - now) * share
+        # In this order: others look without the lock.
+        self._sign = None if access is None else access.signer(self._clock)
+        self.access, self._refused = access, False
+        self._renew_at = renew_at
 
-    def renew(self) -> bool:
-        """Have the next read ask for new credentials, unless others just have; always true."""
-        if time.monotonic() - self._found_at >= STORM_SECONDS:
+    def renew(self, reopen: Callable[[], None]) -> None:
+        """Have new credentials found for those that were refused, unless others just have.
+
+        Args:
+            reopen: makes the SDK forget the old ones.
+        """
+        now = time.monotonic()
+        if now - self._found_at >= _STORM_SECONDS:
+            self._found_at = now
+            reopen()
             self.drop()
-        return True
 
     def drop(self) -> None:
         """Have the next read ask anew, and wait for it: what there is was refused."""

@@ -14,7 +14,7 @@ import importlib
 import logging
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from providers.planning import combine_crc
 
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 Verify: TypeAlias = Literal["auto", "all", "none"]
 """Which checksums to compare: those that cost little, those and the SHAs and MD5, none."""
 
-Pieces: TypeAlias = "bytes | memoryview | list[bytes]"
-"""A body; a view is of flat bytes."""
+Body: TypeAlias = "bytes | memoryview | list[bytes]"
+"""In one piece or several; a view is of flat bytes."""
 
 _PIECE_BYTES: Final = 256 << 10
 """What is summed, and copied where a library takes bytes only, while it is in the cache."""
@@ -46,6 +46,7 @@ class _Algorithm:
         function: its name.
         package: what to install for it.
         takes_views: whether the function takes any buffer, not bytes only.
+        crc_first: whether it takes the CRC so far before the data.
     """
 
     size_bytes: int
@@ -54,16 +55,25 @@ class _Algorithm:
     function: str = ""
     package: str = ""
     takes_views: bool = True
+    crc_first: bool = False
 
 
 # By the names that services use, the best first. All CRCs are reflected, with initial value and
 # final mask of ones.
-# Source: https://reveng.sourceforge.io/crc-catalogue/all.htm (CRC-32/ISCSI, CRC-64/NVME, CRC-64/XZ,
-# CRC-32/ISO-HDLC), read 2026-12-01. OSS calls CRC-64/XZ after ECMA-182, whose polynomial it has.
+# Source: https://reveng.sourceforge.io/crc-catalogue/17plus.htm (CRC-32/ISCSI, CRC-64/NVME,
+# CRC-64/XZ, CRC-32/ISO-HDLC), read 2026-12-01. OSS names CRC-64/XZ after its polynomial.
 _ALGORITHMS: Final = {
-    "crc32c": _Algorithm(4, 0x82F63B78, "google_crc32c", "extend", "google-crc32c", False),
+    "crc32c": _Algorithm(
+        4,
+        0x82F63B78,
+        "google_crc32c",
+        "extend",
+        "google-crc32c",
+        takes_views=False,
+        crc_first=True,
+    ),
     "crc64nvme": _Algorithm(
-        8, 0x9A6C9329AC4BC9B5, "awscrt.checksums", "crc64nvme", "awscrt", False
+        8, 0x9A6C9329AC4BC9B5, "awscrt.checksums", "crc64nvme", "awscrt", takes_views=False
     ),
     "crc64ecma": _Algorithm(8, 0xC96C5795D7870F42, "fastcrc.crc64", "xz", "fastcrc"),
     "crc32": _Algorithm(4, 0xEDB88320, "zlib", "crc32"),
@@ -77,14 +87,16 @@ _TOLD = re.compile(
     rb"(?i)\n(x-goog-hash|x-oss-hash-crc64ecma|"
     rb"x-amz-checksum-(?:crc32c?|crc64nvme|sha1|sha256|type)):[ \t]*([^\r\n]*)"
 )
-_LONGEST_STATUS: Final = len(b"HTTP/1.1 206")
+_STATUS_BYTES: Final = len(b"HTTP/1.1 206")
+_AMAZON_BYTES: Final = len(b"x-amz-checksum-")
 
 
 class Checksum(NamedTuple):
     """What a service tells of an object's bytes.
 
     Attributes:
-        algorithm: ``crc32c``, ``crc64nvme``, ``crc64ecma``, ``crc32``, ``sha256``, ``sha1``, ``md5``.
+        algorithm: ``crc32c``, ``crc64nvme``, ``crc64ecma`` (CRC-64/XZ), ``crc32``, ``sha256``,
+            ``sha1`` or ``md5``.
         value: a number for the CRCs, the digest for the others.
     """
 
@@ -106,30 +118,194 @@ class Verdict(enum.Enum):
 def find(lines: list[bytes]) -> Checksum | None:
     """Return the best checksum that an answer's headers tell of the whole object.
 
-    ``x-amz-checksum-*`` counts only where the answer is the whole object: of a part or a range
-    it may describe that alone, and where its type is COMPOSITE it describes checksums.
+    GCS and OSS send the whole object's with ranges too. What Amazon S3 and its like send with a
+    range may be anything, and what has a part count or the type COMPOSITE sums up checksums.
 
-    Source: https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.html,
-    https://cloud.google.com/storage/docs/xml-api/reference-headers#xgooghash,
-    https://www.alibabacloud.com/help/en/oss/developer-reference/getobject, read 2026-12-01.
+    Source: https://docs.aws.amazon.com/AmazonS3/latest/API/API_Checksum.html,
+    https://cloud.google.com/storage/docs/xml-api/reference-headers,
+    https://www.alibabacloud.com/help/en/oss/use-cases/check-data-transmission-integrity-by-using-crc-64,
+    read 2026-12-01.
 
     Args:
         lines: as libcurl gives them, status line first; of several answers the last counts.
     """
     text = b"".join(lines)
     begin = text.rfind(b"\nHTTP/") + 1
-    best: Checksum | None = None
-    amazon_counts = b" 206" not in text[begin : begin + _LONGEST_STATUS]
+    told: list[tuple[bytes, bytes]] = []
+    amazon: list[tuple[bytes, bytes]] = []
+    whole = b" 206" not in text[begin : begin + _STATUS_BYTES]
     for header, value in _TOLD.findall(text, begin):
-        name = header.lower().decode()
-        if name == "x-goog-hash":
-            told = [pair.strip().partition(b"=")[::2] for pair in value.split(b",")]
-            for algorithm, hashed in told:
-                best = _better(best, algorithm.decode("latin-1"), hashed)
-        elif name == "x-oss-hash-crc64ecma":
-            best = _better(best, "crc64ecma", value)
-        elif name == "x-amz-checksum-type":
-            amazon_counts = amazon_counts and value.strip().upper() != b"COMPOSITE"
-        elif amazon_counts:
-            best = _better(best, name.removeprefix("x-amz-checksum-"), value)
+        name = header.lower()
+        if name == b"x-goog-hash":
+            told += [pair.strip().partition(b"=")[::2] for pair in value.split(b",")]
+        elif name == b"x-oss-hash-crc64ecma":
+            told.append((b"crc64ecma", value))
+        elif name == b"x-amz-checksum-type":
+            whole = whole and value.strip().upper() != b"COMPOSITE"
+        else:
+            amazon.append((name[_AMAZON_BYTES:], value))
+    return _best(told + amazon if whole else told)
+
+
+def parse(told: str | None) -> Checksum | None:
+    """Read the checksum of an ``ObjectInfo``: ``algorithm:value`` in the service's own form."""
+    name, _, value = (told or "").partition(":")
+    return _best([(name.encode(), value.encode())])
+
+
+def _best(told: list[tuple[bytes, bytes]]) -> Checksum | None:
+    """Return the first in the order of ``_ALGORITHMS`` of those that make sense."""
+    best: Checksum | None = None
+    for name, value in told:
+        algorithm = name.decode("latin-1")
+        if best is None or _RANKS.get(algorithm, len(_RANKS)) < _RANKS[best.algorithm]:
+            best = _read(algorithm, value.strip()) or best
     return best
+
+
+def _read(name: str, text: bytes) -> Checksum | None:
+    """Read one value; what has another length than its algorithm's is not of the object."""
+    algorithm = _ALGORITHMS.get(name)
+    if algorithm is None:
+        return None
+    if name == "crc64ecma":
+        return Checksum(name, int(text)) if text.isdigit() else None
+    size = algorithm.size_bytes
+    if len(text) != (size + 2) // 3 * 4:
+        return None
+    try:
+        value = binascii.a2b_base64(text)
+    except binascii.Error:
+        return None
+    if len(value) != size:
+        return None
+    return Checksum(name, int.from_bytes(value, "big") if algorithm.polynomial else value)
+
+
+# ---- What arrived --------------------------------------------------------------------------
+
+
+def compare(told: Checksum | None, body: Body, verify: Verify = "auto") -> Verdict:
+    """Say whether a body is what the service told of it.
+
+    Args:
+        told: from ``find`` or ``parse``; None verifies nothing.
+        body: the whole object.
+        verify: which checksums are worth their time.
+    """
+    if told is None or verify == "none":
+        return Verdict.UNVERIFIED
+    pieces = body if isinstance(body, list) else [body]
+    found: int | bytes
+    if isinstance(told.value, bytes):
+        if verify != "all":
+            return Verdict.UNVERIFIED
+        digest = hashlib.new(told.algorithm, usedforsecurity=False)
+        for piece in pieces:
+            digest.update(piece)
+        found = digest.digest()
+    else:
+        update = _updates(told.algorithm)
+        if update is None:
+            return Verdict.UNVERIFIED
+        found = 0
+        for piece in pieces:
+            found = update(piece, found)
+    return Verdict.RIGHT if found == told.value else Verdict.WRONG
+
+
+class RangedSum:
+    """The checksum of one object that arrives as ranges, several at once and in any order.
+
+    Threads may add at once. SHA and MD5 can't be joined from ranges and verify nothing here.
+
+    Args:
+        told: of the whole object.
+        verify: which checksums are worth their time.
+    """
+
+    __slots__ = ("_runs", "_told", "_update")
+
+    def __init__(self, told: Checksum | None, verify: Verify = "auto") -> None:
+        self._told = told
+        wanted = told is not None and verify != "none" and isinstance(told.value, int)
+        self._update = _updates(told.algorithm) if told is not None and wanted else None
+        # Where each run of ranges ends: where it starts, and its CRC. A range that follows
+        # the end of a run makes it longer; what is left is joined at the end.
+        self._runs: dict[int, tuple[int, int]] = {}
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anything to compare with: if not, nothing need be added."""
+        return self._update is not None
+
+    def add(self, start: int, data: bytes | memoryview) -> None:
+        """Take in bytes that are there for good, each once.
+
+        Args:
+            start: where in the object they lie.
+            data: may change afterwards.
+        """
+        if self._update is None or not len(data):
+            return
+        first, value = self._runs.pop(start, (start, 0))
+        self._runs[start + len(data)] = first, self._update(data, value)
+
+    def verdict(self, size_bytes: int) -> Verdict:
+        """Say whether all ranges together are what the service told.
+
+        Args:
+            size_bytes: of the object.
+
+        Raises:
+            ValueError: a range was added twice, or not at all.
+        """
+        if self._told is None or self._update is None:
+            return Verdict.UNVERIFIED
+        polynomial = _ALGORITHMS[self._told.algorithm].polynomial
+        total = reached = 0
+        runs = sorted((start, stop, value) for stop, (start, value) in self._runs.items())
+        for start, stop, value in runs:
+            if start != reached:
+                raise ValueError(f"the ranges added are not one after the other at byte {reached}")
+            total = combine_crc(total, value, stop - start, polynomial)
+            reached = stop
+        if reached != size_bytes:
+            raise ValueError(f"the ranges added have {reached} bytes, the object {size_bytes}")
+        return Verdict.RIGHT if total == self._told.value else Verdict.WRONG
+
+
+@functools.cache
+def _updates(name: str) -> Callable[[bytes | memoryview, int], int] | None:
+    """Return what extends a CRC by a buffer, loading its library; None: there is none."""
+    algorithm = _ALGORITHMS[name]
+    try:
+        module = importlib.import_module(algorithm.module)
+        compute: Callable[..., int] | None = getattr(module, algorithm.function, None)
+        # Where google-crc32c has no wheel it computes in Python, a thousand times as slowly.
+        if getattr(module, "implementation", "c") == "python":
+            compute = None
+    except ImportError:
+        compute = None
+    if compute is None:
+        _log.info(
+            "objects whose checksum is a %s are read unverified: %s, which computes it, is not "
+            "installed or not compiled",
+            name,
+            algorithm.package,
+        )
+        return None
+    return functools.partial(_update, compute, algorithm)
+
+
+def _update(
+    compute: Callable[..., int], algorithm: _Algorithm, data: bytes | memoryview, crc: int
+) -> int:
+    """Extend a CRC by a buffer."""
+    if isinstance(data, bytes):
+        return compute(crc, data) if algorithm.crc_first else compute(data, crc)
+    for start in range(0, len(data), _PIECE_BYTES):
+        view = data[start : start + _PIECE_BYTES]
+        piece = view if algorithm.takes_views else bytes(view)
+        crc = compute(crc, piece) if algorithm.crc_first else compute(piece, crc)
+    return crc

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["Headers", "Transfer"]
 
 _OK, _PARTIAL, _UNSATISFIABLE = 200, 206, 416
+_SUCCESSES = (_OK, _PARTIAL)
 _FIRST_ERROR = 300
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
+_LENGTH = re.compile(r"\d{1,19}", re.ASCII)
 _UNTRUSTED = frozenset(
     (
         pycurl.E_PEER_FAILED_VERIFICATION,
@@ -47,7 +49,13 @@ _FREE_BYTES = 1 << 20
 
 
 class Headers(dict[str, str]):
-    """The headers of one answer; names match whatever their case."""
+    """The headers of one answer; names match whatever their case.
+
+    Attributes:
+        status: of the answer; 0: none came.
+    """
+
+    status = 0
 
     @classmethod
     def parse(cls, lines: list[bytes]) -> Headers:
@@ -59,7 +67,15 @@ class Headers(dict[str, str]):
                 dict.__setitem__(headers, name.strip().lower(), value.strip())
             elif line.startswith(b"HTTP/"):
                 headers.clear()
+                status = line.split(None, 2)[1:2]
+                headers.status = int(status[0]) if status and status[0].isdigit() else 0
         return headers
+
+    @property
+    def length(self) -> int | None:
+        """The Content-Length; None: there is none, or it is no number."""
+        length = self.get("content-length", "")
+        return int(length) if _LENGTH.fullmatch(length) else None
 
     def __getitem__(self, name: str) -> str:
         return super().__getitem__(name.lower())
@@ -208,12 +224,14 @@ class Transfer(Generic[W]):
         slot, into = self.slot, self.get.into
         if slot is None or into is None:
             return 0
-        if slot.easy.getinfo(pycurl.RESPONSE_CODE) not in (_OK, _PARTIAL):
-            slot.chunks.append(data)
-            return len(data)
         if not self._checked:
-            self._check_head(Headers.parse(slot.lines))
-            self._pin_down(Headers.parse(slot.lines))
+            # Not by ``getinfo``, which callbacks may not call.
+            headers = Headers.parse(slot.lines)
+            if headers.status not in _SUCCESSES:
+                slot.chunks.append(data)
+                return len(data)
+            self._check_head(headers)
+            self._pin_down(headers)
         stop = self.reached + len(data)
         if stop > len(into):
             raise self._broken(f"the body is longer than the buffer of {len(into)} bytes")
@@ -263,17 +281,16 @@ class Transfer(Generic[W]):
         self.received = 0
         if self._fault is not None:
             raise self._fault
-        status = slot.easy.getinfo(pycurl.RESPONSE_CODE)
         headers = Headers.parse(slot.lines)
         if code:
             error = self._lost(code, message)
             began = slot.chunks or self.reached > self._resumed_at
-            if began and status in (_OK, _PARTIAL) and error.retryable:
+            if began and headers.status in _SUCCESSES and error.retryable:
                 self._take_in(slot, headers)
                 self._keep(headers)
             return error
-        if not _OK <= status < _FIRST_ERROR:
-            return self._refused(status, headers, b"".join(slot.chunks))
+        if headers.status not in _SUCCESSES:
+            return self._refused(headers.status, headers, b"".join(slot.chunks))
         self._take_in(slot, headers)
         return self._whole(headers)
 
@@ -302,7 +319,7 @@ class Transfer(Generic[W]):
 
     def _check_head(self, headers: Headers) -> None:
         """Compare status and lengths of an answer with what was asked for."""
-        status = self._slot().easy.getinfo(pycurl.RESPONSE_CODE)
+        status = headers.status
         asked = self._asked()
         # Some stores answer a range with status 200: it is Content-Range that counts.
         ranged = status == _PARTIAL or (status == _OK and "content-range" in headers)
@@ -328,9 +345,9 @@ class Transfer(Generic[W]):
 
     def _declared(self, headers: Headers) -> int | None:
         """Return the length of a whole object's body; None where only framing tells."""
-        length = headers.get("content-length")
+        length = headers.length
         if length is not None:
-            return int(length)
+            return length
         if "transfer-encoding" in headers or self._slot().lines[0].startswith(b"HTTP/2"):
             return None
         raise self._broken("the answer does not say how long it is")
@@ -455,5 +472,4 @@ class Transfer(Generic[W]):
         slot = self.slot
         if slot is None or not slot.lines or slot.lines[-1] != b"\r\n":
             return None
-        length = Headers.parse(slot.lines).get("content-length")
-        return None if length is None else int(length)
+        return Headers.parse(slot.lines).length

@@ -176,9 +176,6 @@ class GCSProvider(HttpProvider):
     @override
     def _find_access(self, renewing: bool) -> Access | None:
         try:
-            # What was refused may have been replaced where it comes from.
-            if renewing:
-                self._clients.drop()
             return self._clients.get().access(self.bucket, renewing=renewing)
         except Exception as error:
             explained = self._translate(error, "sign", "")
@@ -290,7 +287,8 @@ class GCSProvider(HttpProvider):
         literal = self.options.anonymous or self.options.access_token is not None
         if literal or error.status != _UNAUTHORIZED:
             return False
-        return self.access.renew()
+        self.access.renew(self._clients.drop)
+        return True
 
     @override
     def _translate(self, error: Exception, operation: str, key: str) -> ProviderError | None:

@@ -27,8 +27,6 @@ from providers.values import ObjectInfo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from providers.values import ByteRange
-
 __all__ = [
     "LISTED_FIELDS",
     "METADATA_PREFIX",

@@ -138,7 +138,8 @@ class GCSClient:
         Raises:
             google.auth.exceptions.GoogleAuthError: there is no token to be had.
         """
-        credentials, headers = self.credentials, {}
+        credentials = self.credentials
+        headers: dict[str, str] = {}
         if renewing:
             credentials.refresh(self.token_request)
         credentials.before_request(self.token_request, "GET", self.endpoint, headers)

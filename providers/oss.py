@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from contextlib import closing
 from datetime import datetime, timezone
 from itertools import chain
 from types import MappingProxyType
@@ -13,24 +12,25 @@ from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
 
-from providers.answers import user_metadata
-from providers.base import Page, Provider
+from providers.answers import SKEWED, user_metadata
 from providers.bodies import Body
 from providers.clients import ClientSlot
-from providers.errors import IntegrityError, ProviderError, ServiceError, UnavailableError
+from providers.errors import IntegrityError, ProviderError, ServiceError
+from providers.http_provider import HttpProvider
 from providers.options import OSSOptions, TransferOptions
+from providers.oss_access import OSSAccess, bucket_address
 from providers.oss_answers import (
     METADATA_PREFIX,
     Subject,
     confirm,
     describe,
     error_of_answer,
-    expected_bytes,
     verify,
 )
 from providers.oss_client import (
     OSSClient,
     environment_credentials,
+    find_credentials,
     is_of_the_vendor,
     open_client,
     resolved,
@@ -42,6 +42,8 @@ from providers.values import ByteRange, Limits, ObjectInfo
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from providers.access import Access
+    from providers.base import Page
     from providers.values import HttpRequest
 
 __all__ = ["OSSProvider"]
@@ -59,7 +61,7 @@ _FORBID_OVERWRITE: Mapping[str, str] = MappingProxyType({"x-oss-forbid-overwrite
 _STANDARD_RANGES: Mapping[str, str] = MappingProxyType({"x-oss-range-behavior": "standard"})
 
 
-class OSSProvider(Provider):
+class OSSProvider(HttpProvider):
     """One bucket of Alibaba Cloud OSS or of a store that speaks its protocol."""
 
     scheme: ClassVar[str] = "oss"
@@ -79,8 +81,9 @@ class OSSProvider(Provider):
         super().__init__(bucket, options, transfer)
         settings, times = resolved(self.options, bucket), self.transfer
         self.options = settings
+        connection = self.connection
         self._client: ClientSlot[OSSClient] = ClientSlot(
-            lambda: open_client(bucket, settings, times)
+            lambda: open_client(bucket, settings, times, connection)
         )
 
     @property
@@ -156,22 +159,32 @@ class OSSProvider(Provider):
         return describe(key, headers)
 
     @override
-    def _get(self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None) -> bytes:
-        subject = Subject(self.uri(key), "get")
+    def _find_access(self, renewing: bool) -> Access | None:
+        if renewing:
+            self._client.drop()
+        options = self.options
+        used = None if options.anonymous else find_credentials(options, self.bucket)
+        endpoint = options.endpoint or ""
+        return OSSAccess(
+            self.bucket,
+            bucket_address(endpoint, self.bucket, cname=options.cname),
+            options.region,
+            options.signature_version,
+            used.access_key_id if used else None,
+            used.access_key_secret if used else "",
+            used.security_token if used else None,
+        )
+
+    @override
+    def _read_headers(
+        self, byte_range: ByteRange | None, if_match: ObjectInfo | None
+    ) -> Mapping[str, str]:
         headers: dict[str, str] = {}
         if byte_range is not None:
             headers = {**_STANDARD_RANGES, "Range": byte_range.header}
         if if_match is not None:
             headers["If-Match"] = self._pin(if_match, "get")
-        with closing(self._client.get().bucket.get_object(key, headers=headers)) as answer:
-            wanted = expected_bytes(subject, answer.status, answer.headers, byte_range)
-            # As stored: reading through oss2 would unpack what is stored compressed.
-            body: bytes = answer.resp.response.raw.read(decode_content=False)
-        if wanted is not None and len(body) != wanted:
-            raise subject.error(UnavailableError, f"{len(body)} of {wanted} bytes came")
-        if byte_range is None:
-            verify(subject, answer.headers, body)
-        return body
+        return headers
 
     def _pin(self, info: ObjectInfo, operation: str) -> str:
         if not info.etag:
@@ -262,7 +275,10 @@ class OSSProvider(Provider):
     ) -> ProviderError:
         key = self._key_of(request.url) if request else ""
         operation = request.method.lower() if request else "get"
-        return error_of_answer(Subject(self.uri(key), operation), status, headers, body)
+        error = error_of_answer(Subject(self.uri(key), operation), status, headers, body)
+        if error.code == SKEWED:
+            self.note_time(headers)
+        return error
 
     def _key_of(self, url: str) -> str:
         parts = urlsplit(url)
@@ -279,6 +295,8 @@ class OSSProvider(Provider):
         if isinstance(error, IntegrityError):
             # Damage on the way passes with one more try, damage in the store does not.
             return error.operation in {"get", "put_part"}
+        if error.code == SKEWED:
+            return self.clock.correct()
         used = self._client.get().credentials if error.code in _EXPIRED else None
         if used is None or used.literal or not used.security_token:
             return False
@@ -287,6 +305,7 @@ class OSSProvider(Provider):
             return False
         if fresh != used:
             self._client.drop()
+        self.access.drop()
         return True
 
 

@@ -18,14 +18,13 @@ from providers.answers import (
     retry_after_seconds,
     user_metadata,
 )
-from providers.errors import IntegrityError, ServiceError, UnavailableError
+from providers.errors import IntegrityError, UnavailableError
 from providers.values import ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from providers.errors import ProviderError
-    from providers.values import ByteRange
 
 __all__ = [
     "METADATA_PREFIX",
@@ -33,7 +32,6 @@ __all__ = [
     "confirm",
     "describe",
     "error_of_answer",
-    "expected_bytes",
     "verify",
 ]
 
@@ -132,35 +130,6 @@ def describe(key: str, headers: Mapping[str, str]) -> ObjectInfo:
         modified=http_date(lower.get("last-modified")),
         metadata=user,
         write_id=write_id,
-    )
-
-
-def expected_bytes(
-    subject: Subject, status: int, headers: Mapping[str, str], byte_range: ByteRange | None
-) -> int | None:
-    """Return how long the body must be, None if nothing says so.
-
-    Raises:
-        ServiceError: the answer is not to the range that was asked for.
-    """
-    if byte_range is None:
-        length = headers.get("Content-Length")
-        return None if length is None else int(length)
-    if status != HTTPStatus.PARTIAL_CONTENT:
-        raise subject.error(
-            ServiceError,
-            f"the range {byte_range.header} was asked for and status {status} came with the "
-            "whole object; something on the way drops the Range header",
-        )
-    answered = headers.get("Content-Range", "")
-    span = _CONTENT_RANGE.fullmatch(answered)
-    if span:
-        first, stop, size = int(span[1]), int(span[2]) + 1, int(span[3])
-        wanted = byte_range.start + byte_range.length_in(size)
-        if (first, stop) == (byte_range.start, wanted):
-            return stop - first
-    raise subject.error(
-        ServiceError, f"the range {byte_range.header} was asked for, {answered!r} came"
     )
 
 

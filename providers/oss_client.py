@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from providers.errors import AccessDeniedError, SettingsError
 
 if TYPE_CHECKING:
+    from providers.connections import Connection
     from providers.options import OSSOptions, TransferOptions
 
 __all__ = [
@@ -175,7 +176,9 @@ def _absence(options: OSSOptions) -> str:
     return "access_key_id and access_key_secret are not given"
 
 
-def open_client(bucket: str, options: OSSOptions, transfer: TransferOptions) -> OSSClient:
+def open_client(
+    bucket: str, options: OSSOptions, transfer: TransferOptions, connection: Connection
+) -> OSSClient:
     """Make the client of a bucket, with resolved options. Sends nothing.
 
     Raises:
@@ -185,8 +188,10 @@ def open_client(bucket: str, options: OSSOptions, transfer: TransferOptions) -> 
     credentials = None if options.anonymous else find_credentials(options, bucket)
     auth = _auth(oss2, credentials, options)
     session = oss2.Session(pool_size=transfer.max_connections)
-    # Without this, requests would put what a .netrc has for the host in the signature's place.
-    session.session.auth = _leave
+    # The environment is read once, for reads and all else alike.
+    session.session.trust_env = False
+    session.session.proxies = connection.proxies(options.endpoint or "")
+    session.session.verify, session.session.cert = connection.trusted, connection.shown
     # A redirect would carry the security token to another host.
     session.session.max_redirects = 0
 
@@ -236,7 +241,3 @@ def _auth(oss2: Any, credentials: Credentials | None, options: OSSOptions) -> An
             credentials.security_token or "",
         )
     )
-
-
-def _leave(request: Any) -> Any:
-    return request

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import closing
 from functools import partial
 from http import HTTPStatus
@@ -13,7 +12,6 @@ from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
 
-from providers.access import STORM_SECONDS
 from providers.answers import SKEWED, parse_error_xml, user_metadata
 from providers.clients import ClientSlot
 from providers.errors import (
@@ -73,7 +71,6 @@ class S3Provider(HttpProvider):
         transfer: TransferOptions | None = None,
     ) -> None:
         super().__init__(bucket, options, transfer)
-        self._reopened_at = float("-inf")
         self._reopen()
 
     def _reopen(self) -> None:
@@ -378,10 +375,7 @@ class S3Provider(HttpProvider):
                 return True
         if not (error.code in EXPIRED or bare) or not self.clients.refreshable:
             return False
-        now = time.monotonic()
-        if now - self._reopened_at >= STORM_SECONDS:
-            self._reopened_at = now
-            self._reopen()
+        self.access.renew(self._reopen)
         return True
 
     def _find_region(self, error: ProviderError) -> str | None:

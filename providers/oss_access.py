@@ -1,0 +1,88 @@
+"""What reads of one OSS bucket are signed with."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from typing_extensions import override
+
+from providers.access import Access
+from providers.addresses import BucketAddress
+from providers.oss_signing import OSSV1, OSSV4
+from providers.values import HttpRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from providers.access import Sign
+    from providers.addresses import Style
+
+__all__ = ["OSSAccess", "bucket_address"]
+
+
+@dataclass(frozen=True)
+class OSSAccess(Access):
+    """Address and credentials of one bucket.
+
+    Attributes:
+        bucket: its name.
+        address: where it is.
+        region: V4 signs for.
+        version: of the signature.
+        access_key_id: None: requests go unsigned.
+        access_key_secret: goes with it.
+        security_token: of temporary credentials.
+        expires_at: None: the environment does not tell.
+    """
+
+    bucket: str
+    address: BucketAddress
+    region: str | None
+    version: Literal["v4", "v1"]
+    access_key_id: str | None = None
+    access_key_secret: str = field(default="", repr=False)
+    security_token: str | None = field(default=None, repr=False)
+    expires_at: float | None = None
+
+    @override
+    def signer(self, now: Callable[[], float]) -> Sign:
+        address, bucket = self.address, self.bucket
+        signed = self._signed(now)
+
+        def sign(key: str, headers: Mapping[str, str]) -> HttpRequest:
+            if signed is not None:
+                headers = signed("GET", bucket, key, "", headers)
+            return HttpRequest("GET", address.origin + address.path(key), headers)
+
+        return sign
+
+    def _signed(self, now: Callable[[], float]) -> Callable[..., dict[str, str]] | None:
+        if self.access_key_id is None:
+            return None
+        keys = self.access_key_id, self.access_key_secret, self.security_token
+        if self.version == "v1":
+            return OSSV1(*keys, now=now).sign
+        return OSSV4(*keys, self.region or "", now=now).sign
+
+
+def bucket_address(endpoint: str, bucket: str, *, cname: bool) -> BucketAddress:
+    """Return where a bucket is, as oss2 has it: in the path of addresses and of localhost only."""
+    style: Style = "virtual"
+    if cname:
+        style = "bound"
+    elif _is_local(urlsplit(endpoint).hostname or ""):
+        style = "path"
+    return BucketAddress.at(endpoint, bucket, style)
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
