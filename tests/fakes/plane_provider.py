@@ -1,18 +1,26 @@
 """A provider whose objects lie on a `PlaneServer`, signed by a counter."""
 
+import contextlib
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
+
+import providers.handles
+import providers.pacing
 
 from typing_extensions import override
 
 from providers.answers import error_type, parse_error_xml, retry_after_seconds
 from providers.connections import Connection
 from providers.errors import ProviderError
+from providers.http import fetch
 from providers.memory import MemoryProvider
 from providers.options import TransferOptions
 from providers.values import ByteRange, HttpRequest, ObjectInfo
+from providers.watching import in_flight
+from tests.fakes.plane_server import PlaneServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,7 @@ class PlaneProvider(MemoryProvider):
         self.recoveries = 0
         self.explained: list[tuple[int, bytes]] = []
         self.pins = True
+        self.more_headers: dict[str, str] = {}
 
     @override
     def signed_get(
@@ -57,6 +66,7 @@ class PlaneProvider(MemoryProvider):
             headers["Range"] = byte_range.header
         if if_match is not None:
             headers["If-Match"] = f'"{if_match.etag}"'
+        headers |= self.more_headers
         path = urllib.parse.quote(key, safe="/~.")
         return HttpRequest("GET", f"{self.endpoint}/bucket/{path}", headers)
 
@@ -89,3 +99,30 @@ class PlaneProvider(MemoryProvider):
         self.recoveries += 1
         self.token += 1
         return True
+
+
+@contextlib.contextmanager
+def plane(objects: dict[str, bytes], certificate: Path | None = None) -> Iterator[PlaneServer]:
+    """Serve objects to an engine that begins afresh, and see that nothing is left behind."""
+    providers.pacing._start_afresh()
+    with PlaneServer(objects, certificate) as server:
+        yield server
+    assert in_flight() == []
+    assert providers.pacing.bytes_under_way().taken == 0
+    assert [pace.in_flight for pace in providers.pacing._paces.values() if pace.in_flight] == []
+    pooled = sum(1 + len(lease._slots) for lease in providers.handles._pool)
+    assert len(providers.handles._alive) == pooled
+
+
+def read_all(
+    reads: Iterable[Read], transfer: TransferOptions | None = None, *, ordered: bool = True
+) -> list[bytes | ProviderError]:
+    """Read a stream to its end."""
+    items = fetch(reads, transfer or TransferOptions(), ordered=ordered)
+    return [bytes(body) if isinstance(body, memoryview) else body for _, body in items]
+
+
+def read_one(read: Read, transfer: TransferOptions | None = None) -> bytes | ProviderError:
+    """Read one object or range."""
+    (body,) = read_all([read], transfer)
+    return body

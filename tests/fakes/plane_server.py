@@ -15,7 +15,7 @@ import struct
 import threading
 import urllib.parse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -293,3 +293,54 @@ def after(event: threading.Event) -> Fault:
         exchange.answer(*exchange.properly())
 
     return fault
+
+
+def raw(data: bytes) -> Fault:
+    """Send these bytes as the answer, then close."""
+
+    def fault(exchange: Exchange) -> None:
+        exchange.link.sendall(data)
+        exchange.close()
+
+    return fault
+
+
+def endless(headers: Mapping[str, str]) -> Fault:
+    """Send a partial answer whose body never ends, until the client has had enough."""
+
+    def fault(exchange: Exchange) -> None:
+        exchange.answer(206, {**headers, "Content-Length": "", "Transfer-Encoding": "chunked"})
+        exchange.gone = True
+        piece = b"10000\r\n" + bytes(0x10000) + b"\r\n"
+        while True:
+            exchange.link.sendall(piece)
+
+    return fault
+
+
+def then_close(exchange: Exchange) -> None:
+    """Answer properly, then close the connection without a word of warning."""
+    exchange.answer(*exchange.properly())
+    exchange.close()
+
+
+def in_turn(*faults: Fault) -> Fault:
+    """Do what each fault says in turn, then what the last one says."""
+    left = list(faults)
+    return lambda exchange: (left.pop(0) if len(left) > 1 else left[0])(exchange)
+
+
+def replacing(key: str, data: bytes, fault: Fault) -> Fault:
+    """Do what a fault says, then let another body take the object's place."""
+
+    def both(exchange: Exchange) -> None:
+        fault(exchange)
+        exchange.server.objects[key] = data
+
+    return both
+
+
+def unpinned(exchange: Exchange) -> None:
+    """Answer as stores do that know no `If-Match`."""
+    fields = {name: value for name, value in exchange.headers.items() if name != "if-match"}
+    exchange.answer(*replace(exchange, headers=fields).properly())
