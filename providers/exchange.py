@@ -44,6 +44,11 @@ _UNTRUSTED = frozenset(
 _UNSENDABLE = frozenset(
     (pycurl.E_UNSUPPORTED_PROTOCOL, pycurl.E_URL_MALFORMAT, pycurl.E_BAD_FUNCTION_ARGUMENT)
 )
+_UNREACHED = frozenset(
+    (pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_COULDNT_CONNECT)
+)
+_NOT_TLS = ":0A00010B:"
+"""OpenSSL's code of an answer that is no TLS at all."""
 _FREE_BYTES = 1 << 20
 """Bodies up to this size are let in whatever was expected: error answers are."""
 
@@ -175,13 +180,11 @@ class Transfer(Generic[W]):
         """Make a handle ready to send the request."""
         easy = slot.easy
         easy.setopt(pycurl.URL, request.url)
-        easy.setopt(
-            pycurl.HTTPHEADER,
-            [
-                f"{name}: {value}" if value else f"{name};"
-                for name, value in request.headers.items()
-            ],
-        )
+        # Never an empty list: it would leave the headers, and the secrets, of another request.
+        lines = ["Accept: */*"]
+        for name, value in request.headers.items():
+            lines.append(f"{name}: {value}" if value else f"{name};")
+        easy.setopt(pycurl.HTTPHEADER, lines)
         most = self._most_bytes()
         if most != slot.most_bytes:
             slot.most_bytes = most
@@ -255,6 +258,10 @@ class Transfer(Generic[W]):
                 return body
         try:
             return self._judge(slot, code, message)
+        except IntegrityError as error:
+            # Nothing of what came can be relied upon.
+            self._forget()
+            return error
         except ProviderError as error:
             return error
 
@@ -422,17 +429,21 @@ class Transfer(Generic[W]):
             return self.timed_out(message)
         if code in _UNTRUSTED:
             ca = self._slot().settings.connection.ca
-            return SettingsError(
-                f"TLS failed: {message}; certificates are trusted from {ca}",
-                uri=self.uri, operation="get",
-            )  # fmt: skip
+            return self._unsendable(
+                f"the certificate is not trusted, or cannot be used: {message}; trusted are those "
+                f"of {ca} (option ca_file)"
+            )
+        if code == pycurl.E_SSL_CONNECT_ERROR and _NOT_TLS in message:
+            return self._unsendable(f"the endpoint does not speak TLS: {message}; is it http://?")
         if code == pycurl.E_FILESIZE_EXCEEDED:
             return self._broken(f"far more bytes came than were asked for: {message}")
         if code in _UNSENDABLE:
-            return SettingsError(
-                f"the request cannot be sent: {message}", uri=self.uri, operation="get"
-            )
-        return self._unavailable(message)
+            return self._unsendable(f"the request cannot be sent: {message}")
+        what = "the endpoint cannot be reached" if code in _UNREACHED else "the connection broke"
+        return self._unavailable(f"{what}: {message}")
+
+    def _unsendable(self, message: str) -> SettingsError:
+        return SettingsError(message, uri=self.uri, operation="get")
 
     def timed_out(self, message: str) -> TimedOutError:
         """Return the error of an answer that did not come in time."""
