@@ -99,7 +99,7 @@ class AccessSlot(Generic[A]):
         self.access: A | None = None
         self._sign: Sign | None = None
         self._refused = False
-        self._found_at = float("-inf")
+        self._renewed_at = float("-inf")
         self._renew_at = float("-inf")
         self._reset()
 
@@ -145,7 +145,6 @@ class AccessSlot(Generic[A]):
             return
         if self.access is not None:
             count(refreshes=1)
-        self._found_at = time.monotonic()
         self.adopt(found)
 
     def adopt(self, access: A | None) -> None:
@@ -167,8 +166,8 @@ class AccessSlot(Generic[A]):
             reopen: makes the SDK forget the old ones.
         """
         now = time.monotonic()
-        if now - self._found_at >= _STORM_SECONDS:
-            self._found_at = now
+        if now - self._renewed_at >= _STORM_SECONDS:
+            self._renewed_at = now
             reopen()
             self.drop()
 

@@ -51,6 +51,8 @@ class Provider(Sender):
     delete_batch: ClassVar[int] = 1
     signs_reads: ClassVar[bool] = False
     """Whether ``signed_get`` gives requests; streams of others have a pool of threads."""
+    pins_by_etag: ClassVar[bool] = False
+    """Whether an answer with another etag than a pin's shows that the object changed."""
 
     # ---- The verbs -----------------------------------------------------------------------
 

@@ -279,10 +279,19 @@ class Transfer(Generic[W]):
         size = len(body)
         if slot.easy.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T) != size:
             return None
-        if get.if_match is not None and get.if_match.size not in (0, size):
+        if get.if_match is not None and not self._shows_pin(get.if_match, slot.lines, size):
             return None
         self.received = size
         return body
+
+    def _shows_pin(self, pin: ObjectInfo, lines: list[bytes], size: int) -> bool:
+        """Whether an answer is plainly of the pinned version."""
+        if pin.size not in (0, size):
+            return False
+        if not self.get.provider.pins_by_etag:
+            return True
+        etag = f'"{pin.etag}"'.encode()
+        return any(etag in line for line in lines)
 
     def _judge(self, slot: Slot, code: int, message: str) -> Body | ProviderError:
         self.received = 0
@@ -347,7 +356,7 @@ class Transfer(Generic[W]):
             self._check_range(asked, headers)
         if before not in (None, self._body_bytes) and self._resumed_at:
             raise self._start_over(f"its size changed from {before} to {self._body_bytes}")
-        self._check_pinned_size()
+        self._check_pin(headers)
         self._checked = True
 
     def _declared(self, headers: Headers) -> int | None:
@@ -372,9 +381,19 @@ class Transfer(Generic[W]):
         start = asked.start - self._resumed_at
         self._span_bytes, self._body_bytes = last + 1 - first, end - start
 
-    def _check_pinned_size(self) -> None:
+    def _check_pin(self, headers: Headers) -> None:
+        """Find a change by the answer too: some stores know no ``If-Match``."""
         pin = self.get.if_match
-        if self.get.byte_range is not None or pin is None or not pin.size:
+        if pin is None:
+            return
+        etag = headers.get("etag", "").strip('"')
+        if self.get.provider.pins_by_etag and etag not in {"", pin.etag}:
+            raise PreconditionError(
+                f"the object changed: its etag is {etag}, no longer {pin.etag}",
+                uri=self.uri,
+                operation="get",
+            )
+        if self.get.byte_range is not None or not pin.size:
             return
         if self._body_bytes not in (None, pin.size):
             raise self._broken(f"the object has {self._body_bytes} bytes instead of {pin.size}")

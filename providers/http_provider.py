@@ -13,7 +13,7 @@ from providers.access import Access, AccessSlot, Clock
 from providers.answers import http_date
 from providers.base import Provider
 from providers.connections import Connection
-from providers.errors import ProviderError
+from providers.errors import ProviderError, SettingsError
 from providers.gets import Get
 from providers.http import fetch
 from providers.options import HttpOptions
@@ -45,7 +45,10 @@ class HttpProvider(Provider):
         self, bucket: str, options: Options | None = None, transfer: TransferOptions | None = None
     ) -> None:
         super().__init__(bucket, options, transfer)
-        self.connection = Connection.by(self.scheme, self.options)
+        try:
+            self.connection = Connection.by(self.scheme, self.options)
+        except SettingsError as error:
+            raise SettingsError(str(error), uri=self.uri(), operation="open") from None
         self.clock = Clock()
         self.access: AccessSlot[Access] = AccessSlot(self._find_access, self.clock)
 

@@ -18,7 +18,7 @@ from providers.clients import ClientSlot
 from providers.errors import IntegrityError, ProviderError, ServiceError
 from providers.http_provider import HttpProvider
 from providers.options import OSSOptions, TransferOptions
-from providers.oss_access import OSSAccess, bucket_address
+from providers.oss_access import Credentials, OSSAccess, bucket_address
 from providers.oss_answers import (
     METADATA_PREFIX,
     Subject,
@@ -42,7 +42,6 @@ from providers.values import ByteRange, Limits, ObjectInfo
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from providers.access import Access
     from providers.base import Page
     from providers.values import HttpRequest
 
@@ -67,6 +66,7 @@ class OSSProvider(HttpProvider):
     scheme: ClassVar[str] = "oss"
     options_type = OSSOptions
     options: OSSOptions
+    pins_by_etag: ClassVar[bool] = True
     # Source: https://help.aliyun.com/zh/oss/developer-reference/deletemultipleobjects,
     # read 2026-11-30.
     delete_batch: ClassVar[int] = 1000
@@ -81,9 +81,8 @@ class OSSProvider(HttpProvider):
         super().__init__(bucket, options, transfer)
         settings, times = resolved(self.options, bucket), self.transfer
         self.options = settings
-        connection = self.connection
         self._client: ClientSlot[OSSClient] = ClientSlot(
-            lambda: open_client(bucket, settings, times, connection)
+            lambda: open_client(bucket, settings, times, self.connection, self._credentials())
         )
 
     @property
@@ -159,21 +158,21 @@ class OSSProvider(HttpProvider):
         return describe(key, headers)
 
     @override
-    def _find_access(self, renewing: bool) -> Access | None:
-        if renewing:
-            self._client.drop()
+    def _find_access(self, renewing: bool) -> OSSAccess:
         options = self.options
-        used = None if options.anonymous else find_credentials(options, self.bucket)
-        endpoint = options.endpoint or ""
         return OSSAccess(
             self.bucket,
-            bucket_address(endpoint, self.bucket, cname=options.cname),
+            bucket_address(options.endpoint or "", self.bucket, cname=options.cname),
             options.region,
             options.signature_version,
-            used.access_key_id if used else None,
-            used.access_key_secret if used else "",
-            used.security_token if used else None,
+            None if options.anonymous else find_credentials(options, self.bucket),
         )
+
+    def _credentials(self) -> Credentials | None:
+        """Return what every request is signed with, whoever sends it."""
+        self.access.get()
+        found = self.access.access
+        return found.credentials if isinstance(found, OSSAccess) else None
 
     @override
     def _read_headers(
@@ -297,7 +296,7 @@ class OSSProvider(HttpProvider):
             return error.operation in {"get", "put_part"}
         if error.code == SKEWED:
             return self.clock.correct()
-        used = self._client.get().credentials if error.code in _EXPIRED else None
+        used = self._credentials() if error.code in _EXPIRED else None
         if used is None or used.literal or not used.security_token:
             return False
         fresh = environment_credentials()
@@ -305,7 +304,7 @@ class OSSProvider(HttpProvider):
             return False
         if fresh != used:
             self._client.drop()
-        self.access.drop()
+            self.access.drop()
         return True
 
 

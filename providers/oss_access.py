@@ -20,7 +20,24 @@ if TYPE_CHECKING:
     from providers.access import Sign
     from providers.addresses import Style
 
-__all__ = ["OSSAccess", "bucket_address"]
+__all__ = ["Credentials", "OSSAccess", "bucket_address"]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A key pair, and the token of a temporary one.
+
+    Attributes:
+        access_key_id: names the pair.
+        access_key_secret: goes with it.
+        security_token: of temporary credentials.
+        literal: they come from the options.
+    """
+
+    access_key_id: str
+    access_key_secret: str = field(repr=False)
+    security_token: str | None = field(default=None, repr=False)
+    literal: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,9 +49,7 @@ class OSSAccess(Access):
         address: where it is.
         region: V4 signs for.
         version: of the signature.
-        access_key_id: None: requests go unsigned.
-        access_key_secret: goes with it.
-        security_token: of temporary credentials.
+        credentials: None: requests go unsigned.
         expires_at: None: the environment does not tell.
     """
 
@@ -42,9 +57,7 @@ class OSSAccess(Access):
     address: BucketAddress
     region: str | None
     version: Literal["v4", "v1"]
-    access_key_id: str | None = None
-    access_key_secret: str = field(default="", repr=False)
-    security_token: str | None = field(default=None, repr=False)
+    credentials: Credentials | None
     expires_at: float | None = None
 
     @override
@@ -60,9 +73,10 @@ class OSSAccess(Access):
         return sign
 
     def _signed(self, now: Callable[[], float]) -> Callable[..., dict[str, str]] | None:
-        if self.access_key_id is None:
+        used = self.credentials
+        if used is None:
             return None
-        keys = self.access_key_id, self.access_key_secret, self.security_token
+        keys = used.access_key_id, used.access_key_secret, used.security_token
         if self.version == "v1":
             return OSSV1(*keys, now=now).sign
         return OSSV4(*keys, self.region or "", now=now).sign

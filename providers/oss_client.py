@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from providers.errors import AccessDeniedError, SettingsError
+from providers.oss_access import Credentials
 
 if TYPE_CHECKING:
     from providers.connections import Connection
     from providers.options import OSSOptions, TransferOptions
 
 __all__ = [
-    "Credentials",
     "OSSClient",
     "environment_credentials",
     "find_credentials",
@@ -35,28 +35,16 @@ _REGIONS_IN_HOSTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
-    """A key pair, and the token of a temporary one."""
-
-    access_key_id: str
-    access_key_secret: str = field(repr=False)
-    security_token: str | None = field(default=None, repr=False)
-    literal: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class OSSClient:
     """What oss2 needs for one bucket in one process.
 
     Attributes:
         bucket: waits ``first_byte_timeout_seconds`` for answers.
         patient: waits ``completion_timeout_seconds``; shares the connections.
-        credentials: what requests are signed with; None: they are not.
     """
 
     bucket: Any
     patient: Any
-    credentials: Credentials | None
 
 
 def resolved(options: OSSOptions, bucket: str) -> OSSOptions:
@@ -177,7 +165,11 @@ def _absence(options: OSSOptions) -> str:
 
 
 def open_client(
-    bucket: str, options: OSSOptions, transfer: TransferOptions, connection: Connection
+    bucket: str,
+    options: OSSOptions,
+    transfer: TransferOptions,
+    connection: Connection,
+    credentials: Credentials | None,
 ) -> OSSClient:
     """Make the client of a bucket, with resolved options. Sends nothing.
 
@@ -185,7 +177,6 @@ def open_client(
         SettingsError: oss2 is not installed.
     """
     oss2 = _load()
-    credentials = None if options.anonymous else find_credentials(options, bucket)
     auth = _auth(oss2, credentials, options)
     session = oss2.Session(pool_size=transfer.max_connections)
     # The environment is read once, for reads and all else alike.
@@ -211,7 +202,6 @@ def open_client(
     return OSSClient(
         waiting(transfer.first_byte_timeout_seconds),
         waiting(transfer.completion_timeout_seconds),
-        credentials,
     )
 
 

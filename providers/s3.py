@@ -60,6 +60,7 @@ class S3Provider(HttpProvider):
     scheme: ClassVar[str] = "s3"
     options_type = S3Options
     options: S3Options
+    pins_by_etag: ClassVar[bool] = True
     # Source: https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteObjects.html,
     # read 2026-11-30.
     delete_batch: ClassVar[int] = 1000
@@ -71,6 +72,7 @@ class S3Provider(HttpProvider):
         transfer: TransferOptions | None = None,
     ) -> None:
         super().__init__(bucket, options, transfer)
+        self._told_region: str | None = None
         self._reopen()
 
     def _reopen(self) -> None:
@@ -180,6 +182,8 @@ class S3Provider(HttpProvider):
             return None
         try:
             return self.clients.access()
+        except ProviderError:
+            raise
         except Exception as error:
             explained = translate(error, self.uri(), "sign")
             if explained is None:
@@ -342,9 +346,14 @@ class S3Provider(HttpProvider):
     ) -> ProviderError:
         uri = self.uri(self._key_of(request.url) if request else "")
         operation = request.method.lower() if request else "get"
-        error = error_of_answer(uri, operation, status, headers, parse_error_xml(body))
+        fields = parse_error_xml(body)
+        error = error_of_answer(uri, operation, status, headers, fields)
         if error.code == SKEWED:
             self.note_time(headers)
+        self._told_region = next(
+            (value for name, value in headers.items() if name.lower() == "x-amz-bucket-region"),
+            fields.get("Region"),
+        )
         return error
 
     def _key_of(self, url: str) -> str:
@@ -382,7 +391,7 @@ class S3Provider(HttpProvider):
         """Return the bucket's region, if the error or the answer to a question tells it."""
         from botocore.exceptions import BotoCoreError, ClientError
 
-        if region := told_region(error.__cause__):
+        if region := told_region(error.__cause__) or self._told_region:
             return region
         try:
             answer = self.clients.usual.head_bucket(Bucket=self.bucket)
