@@ -81,14 +81,16 @@ _ALGORITHMS: Final = {
     "sha1": _Algorithm(20),
     "md5": _Algorithm(16),
 }
-_RANKS: Final = {name: rank for rank, name in enumerate(_ALGORITHMS)}
+_RANKS: Final = {name.encode(): rank for rank, name in enumerate(_ALGORITHMS)}
+_FIRST: Final = next(iter(_RANKS))
+_CRC_BYTES: Final = 8
 
 _TOLD = re.compile(
-    rb"(?i)\n(x-goog-hash|x-oss-hash-crc64ecma|"
-    rb"x-amz-checksum-(?:crc32c?|crc64nvme|sha1|sha256|type)):[ \t]*([^\r\n]*)"
+    rb"\n[xX]-((?i:goog-hash|oss-hash-crc64ecma|"
+    rb"amz-checksum-(?:crc32c?|crc64nvme|sha1|sha256|type))):[ \t]*([^\r\n]*[^\s])"
 )
+_AMAZON: Final = {b"amz-checksum-" + name: name for name in _RANKS}
 _STATUS_BYTES: Final = len(b"HTTP/1.1 206")
-_AMAZON_BYTES: Final = len(b"x-amz-checksum-")
 
 
 class Checksum(NamedTuple):
@@ -133,18 +135,20 @@ def find(lines: list[bytes]) -> Checksum | None:
     begin = text.rfind(b"\nHTTP/") + 1
     told: list[tuple[bytes, bytes]] = []
     amazon: list[tuple[bytes, bytes]] = []
-    whole = b" 206" not in text[begin : begin + _STATUS_BYTES]
+    whole = True
     for header, value in _TOLD.findall(text, begin):
         name = header.lower()
-        if name == b"x-goog-hash":
+        if name in _AMAZON:
+            amazon.append((_AMAZON[name], value))
+        elif name == b"goog-hash":
             told += [pair.strip().partition(b"=")[::2] for pair in value.split(b",")]
-        elif name == b"x-oss-hash-crc64ecma":
+        elif name == b"oss-hash-crc64ecma":
             told.append((b"crc64ecma", value))
-        elif name == b"x-amz-checksum-type":
-            whole = whole and value.strip().upper() != b"COMPOSITE"
         else:
-            amazon.append((name[_AMAZON_BYTES:], value))
-    return _best(told + amazon if whole else told)
+            whole = value.upper() != b"COMPOSITE"
+    if amazon and whole and b" 206" not in text[begin : begin + _STATUS_BYTES]:
+        told += amazon
+    return _best(told)
 
 
 def parse(told: str | None) -> Checksum | None:
@@ -154,23 +158,26 @@ def parse(told: str | None) -> Checksum | None:
 
 
 def _best(told: list[tuple[bytes, bytes]]) -> Checksum | None:
-    """Return the first in the order of ``_ALGORITHMS`` of those that make sense."""
-    best: Checksum | None = None
+    """Return the first, in the order of ``_ALGORITHMS``, that makes sense."""
+    if len(told) > 1 and told[0][0] != _FIRST:
+        told.sort(key=_rank)
     for name, value in told:
-        algorithm = name.decode("latin-1")
-        if best is None or _RANKS.get(algorithm, len(_RANKS)) < _RANKS[best.algorithm]:
-            best = _read(algorithm, value.strip()) or best
-    return best
+        if name in _RANKS:
+            checksum = _read(name.decode(), value)
+            if checksum is not None:
+                return checksum
+    return None
+
+
+def _rank(told: tuple[bytes, bytes]) -> int:
+    return _RANKS.get(told[0], len(_RANKS))
 
 
 def _read(name: str, text: bytes) -> Checksum | None:
     """Read one value; what has another length than its algorithm's is not of the object."""
-    algorithm = _ALGORITHMS.get(name)
-    if algorithm is None:
-        return None
     if name == "crc64ecma":
         return Checksum(name, int(text)) if text.isdigit() else None
-    size = algorithm.size_bytes
+    size = _ALGORITHMS[name].size_bytes
     if len(text) != (size + 2) // 3 * 4:
         return None
     try:
@@ -179,7 +186,7 @@ def _read(name: str, text: bytes) -> Checksum | None:
         return None
     if len(value) != size:
         return None
-    return Checksum(name, int.from_bytes(value, "big") if algorithm.polynomial else value)
+    return Checksum(name, int.from_bytes(value, "big") if size <= _CRC_BYTES else value)
 
 
 # ---- What arrived --------------------------------------------------------------------------

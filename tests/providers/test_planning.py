@@ -1,8 +1,14 @@
 """The pure plans, over whatever sizes and limits Hypothesis thinks of."""
 
+import os
+import zlib
+from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
 
+import fastcrc
+import google_crc32c
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -11,6 +17,7 @@ from providers.errors import LimitError
 from providers.planning import (
     Piece,
     coalesce_ranges,
+    combine_crc,
     compose_groups,
     part_size,
     plan_join,
@@ -209,3 +216,65 @@ class TestSplitting:
         assert len(groups) == -(-count // most)
         assert max(groups) <= most
         assert max(groups) - min(groups) <= 1
+
+
+def crc64nvme(data: bytes) -> int:
+    """Compute a CRC-64/NVME bit by bit, as its definition says."""
+    crc = (1 << 64) - 1
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x9A6C9329AC4BC9B5 if crc & 1 else 0)
+    return crc ^ ((1 << 64) - 1)
+
+
+# Source: https://reveng.sourceforge.io/crc-catalogue/17plus.htm, read 2026-12-01; each polynomial
+# with its bits in reverse.
+CRCS: dict[str, tuple[Callable[[bytes], int], int]] = {
+    "CRC-32": (zlib.crc32, 0xEDB88320),
+    "CRC-32C": (google_crc32c.value, 0x82F63B78),
+    "CRC-64/XZ": (fastcrc.crc64.xz, 0xC96C5795D7870F42),
+    "CRC-64/NVME": (crc64nvme, 0x9A6C9329AC4BC9B5),
+}
+
+
+@pytest.mark.parametrize("name", CRCS)
+class TestCombiningSums:
+    @given(first=st.binary(max_size=200), second=st.binary(max_size=200))
+    def test_two_sums_make_that_of_the_whole(self, name: str, first: bytes, second: bytes) -> None:
+        """The CRC of two pieces follows from theirs, empty pieces included."""
+        total, polynomial = CRCS[name]
+        joined = combine_crc(total(first), total(second), len(second), polynomial)
+        assert joined == total(first + second)
+
+    @given(pieces=st.lists(st.binary(max_size=60), max_size=12))
+    def test_many_sums_make_that_of_the_whole(self, name: str, pieces: list[bytes]) -> None:
+        """However many pieces there are, from none on, and in whichever grouping."""
+        total, polynomial = CRCS[name]
+        sums = [(total(piece), len(piece)) for piece in pieces]
+
+        def join(left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
+            return combine_crc(left[0], right[0], right[1], polynomial), left[1] + right[1]
+
+        whole = (total(b"".join(pieces)), sum(map(len, pieces)))
+        assert reduce(join, sums, (0, 0)) == whole
+        assert reduce(lambda right, left: join(left, right), reversed(sums), (0, 0)) == whole
+
+    @given(first=st.integers(0, 2**32 - 1), lengths=st.lists(st.integers(0, 2**50), max_size=5))
+    def test_lengths_add_up(self, name: str, first: int, lengths: list[int]) -> None:
+        """Zeros of petabytes are one step; in one or in several, the sum is the same."""
+        polynomial = CRCS[name][1]
+        stepwise = reduce(lambda crc, size: combine_crc(crc, 0, size, polynomial), lengths, first)
+        assert combine_crc(first, 0, sum(lengths), polynomial) == stepwise
+
+
+@pytest.mark.parametrize("name", [name for name in CRCS if name != "CRC-64/NVME"])
+def test_ranges_of_a_large_object_make_its_sum(name: str) -> None:
+    """Ranges of megabytes, the last of an odd length, make the sum of the whole."""
+    total, polynomial = CRCS[name]
+    data = os.urandom((4 << 20) + 12_345)
+    joined = 0
+    for cut in split_range(0, len(data), 1 << 20):
+        body = data[cut.start : cut.stop]
+        joined = combine_crc(joined, total(body), len(body), polynomial)
+    assert joined == total(data)
