@@ -49,6 +49,8 @@ _UNREACHED = frozenset(
 )
 _NOT_TLS = ":0A00010B:"
 """OpenSSL's code of an answer that is no TLS at all."""
+_UNSAFE = re.compile(r"[^\t -~]")
+"""What in a header could smuggle another one in, or is understood in several ways."""
 _FREE_BYTES = 1 << 20
 """Bodies up to this size are let in whatever was expected: error answers are."""
 
@@ -165,7 +167,23 @@ class Transfer(Generic[W]):
         self._request = get.provider.signed_get(
             get.key, self._asked(), if_match=get.if_match or self._pin
         )
+        if self._request is not None:
+            self._check_request(self._request)
         return self._request
+
+    def _check_request(self, request: HttpRequest) -> None:
+        """Refuse what must not be sent; a value may be a secret and is never told."""
+        headers = request.headers
+        if not request.url.isascii():
+            raise self._unsendable("the request cannot be sent: its URL is not plain ASCII")
+        if not _UNSAFE.search("".join((*headers, *headers.values()))):
+            return
+        for name, value in headers.items():
+            if _UNSAFE.search(name) or _UNSAFE.search(value):
+                raise self._unsendable(
+                    f"header {name!r} holds a line break or another character that no header may; "
+                    "a credential read from a file often ends in one"
+                )
 
     def _asked(self) -> ByteRange | None:
         """What is still missing."""
@@ -349,6 +367,7 @@ class Transfer(Generic[W]):
                 "on the way drops or changes the Range header",
                 status,
             )
+        self._check_version(headers)
         before = self._body_bytes
         if asked is None:
             self._span_bytes = self._body_bytes = self._declared(headers)
@@ -381,6 +400,15 @@ class Transfer(Generic[W]):
         start = asked.start - self._resumed_at
         self._span_bytes, self._body_bytes = last + 1 - first, end - start
 
+    def _check_version(self, headers: Headers) -> None:
+        """See that what continues a broken body is of the same version: some stores ignore pins."""
+        pin = self._pin
+        if pin is None or not self._resumed_at:
+            return
+        found = self.get.provider.describe(self.get.key, headers)
+        if (found.etag, found.version) != (pin.etag, pin.version):
+            raise self._start_over("the object changed meanwhile")
+
     def _check_pin(self, headers: Headers) -> None:
         """Find a change by the answer too: some stores know no ``If-Match``."""
         pin = self.get.if_match
@@ -402,7 +430,8 @@ class Transfer(Generic[W]):
 
     def _keep(self, headers: Headers) -> None:
         """Let the next attempt go on from here, if it can be pinned to this version."""
-        if self.reached and not self._pin_down(headers):
+        complete = self._body_bytes is not None and self.reached >= self._body_bytes
+        if self.reached and (complete or not self._pin_down(headers)):
             self._forget()
 
     def _pin_down(self, headers: Headers) -> bool:

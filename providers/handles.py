@@ -91,7 +91,8 @@ def handle_options(settings: HandleSettings) -> dict[int, Any]:
         pycurl.NOPROXY: "",
         # Time.
         pycurl.CONNECTTIMEOUT_MS: max(1, round(settings.connect_timeout_seconds * 1000)),
-        pycurl.LOW_SPEED_LIMIT: settings.low_speed_bytes_per_second,
+        # Where no least speed is asked for, silence is still too slow.
+        pycurl.LOW_SPEED_LIMIT: max(1, settings.low_speed_bytes_per_second),
         pycurl.LOW_SPEED_TIME: settings.low_speed_seconds,
         pycurl.TCP_KEEPALIVE: 1,
         pycurl.TCP_KEEPIDLE: _KEEPALIVE_SECONDS,

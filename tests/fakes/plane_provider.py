@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import providers.handles
-import providers.pacing
-
 from typing_extensions import override
 
+import providers.handles
+import providers.pacing
 from providers.answers import error_type, parse_error_xml, retry_after_seconds
 from providers.connections import Connection
 from providers.errors import ProviderError
@@ -39,6 +38,7 @@ class PlaneProvider(MemoryProvider):
     """Asks a server at `endpoint`; its verbs other than `signed_get` are those of memory."""
 
     scheme: ClassVar[str] = "plane"
+    pins_by_etag: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -327,7 +327,12 @@ def then_close(exchange: Exchange) -> None:
 def in_turn(*faults: Fault) -> Fault:
     """Do what each fault says in turn, then what the last one says."""
     left = list(faults)
-    return lambda exchange: (left.pop(0) if len(left) > 1 else left[0])(exchange)
+
+    def fault(exchange: Exchange) -> None:
+        chosen = left.pop(0) if len(left) > 1 else left[0]
+        chosen(exchange)
+
+    return fault
 
 
 def replacing(key: str, data: bytes, fault: Fault) -> Fault:

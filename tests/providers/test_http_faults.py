@@ -1,4 +1,4 @@
-"""Answers that break, fail or never come: the right bytes or the right error, and how many tries."""
+"""Answers that break, fail or never come: the right bytes or the right error, attempts counted."""
 
 import hashlib
 import random
@@ -29,7 +29,7 @@ from tests.fakes.plane_server import (
     then_close,
 )
 
-BODY = random.Random(1).randbytes(200_000)
+BODY = random.Random(1).randbytes(200_000)  # noqa: S311 no secret
 SHORT_LIMITS = TransferOptions(
     first_byte_timeout_seconds=0.2, low_speed_seconds=1, low_speed_bytes_per_second=100_000_000
 )
