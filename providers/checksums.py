@@ -95,16 +95,32 @@ _ALGORITHMS: Final = {
     "sha1": _Algorithm(20),
     "md5": _Algorithm(16),
 }
-_RANKS: Final = {name.encode(): rank for rank, name in enumerate(_ALGORITHMS)}
-_FIRST: Final = next(iter(_RANKS))
-_CRC_BYTES: Final = 8
-_MOST_DIGITS: Final = len(str(2**64 - 1))
 
-_TOLD = re.compile(
-    rb"\n[xX]-((?i:goog-hash|oss-hash-crc64ecma|"
-    rb"amz-checksum-(?:crc32c?|crc64nvme|sha1|sha256|type))):[ \t]*([^\r\n]*[^\s])"
-)
-_AMAZON: Final = {b"amz-checksum-" + name: name for name in _RANKS}
+
+def _pair(name: bytes, separator: bytes) -> bytes:
+    """Return a pattern for a name and its value, each a group, which nothing else follows."""
+    algorithm = _ALGORITHMS[name.decode()]
+    odd = algorithm.size_bytes % 3
+    value = rb"[a-z0-9+/]{%d}%s" % (-(-algorithm.size_bytes * 4 // 3), b"=" * (3 - odd))
+    if name == b"crc64ecma":
+        value = rb"[0-9]{1,20}"
+    return rb"(?:(%s)%s(%s)[ \t]*(?:[,\r\n]|$))" % (name, separator, value)
+
+
+def _pattern(goog: bytes, oss: bytes, *amazon: bytes) -> re.Pattern[bytes]:
+    """Return a pattern that finds any of these; the last group is the value, one before, its name."""
+    forms = [
+        rb"goog-hash:(?:[^\r\n]*?[ \t,])?" + _pair(goog, b"="),
+        *([rb"oss-hash-" + _pair(oss, rb":[ \t]*")] if oss else []),
+        *(rb"amz-checksum-" + _pair(name, rb":[ \t]*") for name in amazon),
+    ]
+    return re.compile(rb"\n[xX]-(?i:" + b"|".join(forms) + b")")
+
+
+_CRC = _pattern(b"crc32c", b"crc64ecma", b"crc64nvme", b"crc32c", b"crc32")
+_DIGEST = _pattern(b"md5", b"", b"sha256", b"sha1")
+_DESCRIBED = re.compile(b"(?i)" + b"|".join(_pair(n.encode(), b":") for n in _ALGORITHMS))
+_COMPOSITE = re.compile(rb"\n[xX]-(?i:amz-checksum-type:[ \t]*COMPOSITE)")
 _STATUS_BYTES: Final = len(b"HTTP/1.1 206")
 
 
@@ -148,61 +164,30 @@ def find(lines: list[bytes]) -> Checksum | None:
     """
     text = b"".join(lines)
     begin = text.rfind(b"\nHTTP/") + 1
-    told: list[tuple[bytes, bytes]] = []
-    amazon: list[tuple[bytes, bytes]] = []
-    whole = True
-    for header, value in _TOLD.findall(text, begin):
-        name = header.lower()
-        if name in _AMAZON:
-            amazon.append((_AMAZON[name], value))
-        elif name == b"goog-hash":
-            told += [pair.strip().partition(b"=")[::2] for pair in value.split(b",")]
-        elif name == b"oss-hash-crc64ecma":
-            told.append((b"crc64ecma", value))
-        else:
-            whole = value.upper() != b"COMPOSITE"
-    if amazon and whole and b" 206" not in text[begin : begin + _STATUS_BYTES]:
-        told += amazon
-    return _best(told)
+    told = _CRC.search(text, begin) or _DIGEST.search(text, begin)
+    if told is None:
+        return None
+    if b"-checksum-" in told[0].lower() and (
+        b" 206" in text[begin : begin + _STATUS_BYTES] or _COMPOSITE.search(text, begin)
+    ):
+        return None
+    return _read(told)
 
 
 def parse(told: str | None) -> Checksum | None:
     """Read the checksum of an ``ObjectInfo``: ``algorithm:value`` in the service's own form."""
-    name, _, value = (told or "").partition(":")
-    return _best([(name.encode(), value.encode())])
+    found = _DESCRIBED.fullmatch((told or "").encode())
+    return _read(found) if found else None
 
 
-def _best(told: list[tuple[bytes, bytes]]) -> Checksum | None:
-    """Return the first, in the order of ``_ALGORITHMS``, that makes sense."""
-    if len(told) > 1 and told[0][0] != _FIRST:
-        told.sort(key=_rank)
-    for name, value in told:
-        if name in _RANKS:
-            checksum = _read(name.decode(), value)
-            if checksum is not None:
-                return checksum
-    return None
-
-
-def _rank(told: tuple[bytes, bytes]) -> int:
-    return _RANKS.get(told[0], len(_RANKS))
-
-
-def _read(name: str, text: bytes) -> Checksum | None:
-    """Read one value; what has another length than its algorithm's is not of the object."""
+def _read(found: re.Match[bytes]) -> Checksum:
+    """Read what a pattern found."""
+    index = found.lastindex or 0
+    name, text = found[index - 1].lower().decode(), found[index]
     if name == "crc64ecma":
-        digits = text.isdigit() and len(text) <= _MOST_DIGITS
-        return Checksum(name, int(text)) if digits else None
-    size = _ALGORITHMS[name].size_bytes
-    if len(text) != (size + 2) // 3 * 4:
-        return None
-    try:
-        value = binascii.a2b_base64(text)
-    except binascii.Error:
-        return None
-    if len(value) != size:
-        return None
-    return Checksum(name, int.from_bytes(value, "big") if size <= _CRC_BYTES else value)
+        return Checksum(name, int(text))
+    value = binascii.a2b_base64(text)
+    return Checksum(name, int.from_bytes(value, "big") if _ALGORITHMS[name].polynomial else value)
 
 
 # ---- What arrived --------------------------------------------------------------------------

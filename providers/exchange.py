@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import pycurl
 
+from providers.checksums import find
 from providers.errors import (
     IntegrityError,
     PreconditionError,
@@ -20,6 +21,7 @@ from providers.gets import W, perform
 from providers.values import ByteRange
 
 if TYPE_CHECKING:
+    from providers.checksums import Checksum
     from providers.gets import Body
     from providers.handles import Slot
     from providers.pacing import Pace
@@ -116,13 +118,14 @@ class Transfer(Generic[W]):
         most_seen: the most bytes of the result that were ever here.
         progressed: when bytes last came, on the stream's clock.
         warned: when the lack of them was last told of.
+        told: the whole object's checksum by the answer whose broken body is kept.
     """
 
     __slots__ = (
         "_body_bytes", "_checked", "_fault", "_kept", "_pin", "_request", "_resumable",
         "_resumed_at", "_span_bytes", "attempt", "began", "charge", "endpoint", "epoch",
         "failures", "get", "most_seen", "pace", "progressed", "reached", "received", "result",
-        "sent", "sent_at", "slot", "warned",
+        "sent", "sent_at", "slot", "told", "warned",
     )  # fmt: skip
 
     def __init__(self, get: W, charge: int, now: float) -> None:
@@ -138,6 +141,7 @@ class Transfer(Generic[W]):
         self.reached = self.received = self.most_seen = 0
         self.failures: Failures | None = None
         self.result: Body | ProviderError | None = None
+        self.told: Checksum | None = None
         self._kept: list[bytes] = []
         self._pin: ObjectInfo | None = None
         self._resumable = True
@@ -278,7 +282,7 @@ class Transfer(Generic[W]):
             return self._judge(slot, code, message)
         except IntegrityError as error:
             # Nothing of what came can be relied upon.
-            self._forget()
+            self.forget()
             return error
         except ProviderError as error:
             return error
@@ -432,7 +436,10 @@ class Transfer(Generic[W]):
         """Let the next attempt go on from here, if it can be pinned to this version."""
         complete = self._body_bytes is not None and self.reached >= self._body_bytes
         if self.reached and (complete or not self._pin_down(headers)):
-            self._forget()
+            self.forget()
+        elif self.get.byte_range is None and self.told is None:
+            # Answers to ranges do not tell it on every cloud.
+            self.told = find(self._slot().lines)
 
     def _pin_down(self, headers: Headers) -> bool:
         get = self.get
@@ -445,15 +452,17 @@ class Transfer(Generic[W]):
             self._pin = info
         return True
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Drop what was read: the next attempt begins at the first byte."""
         self._kept.clear()
+        self.told = None
         self.reached = 0
         self._pin = None
         self._body_bytes = None
 
     def _start_over(self, why: str) -> ProviderError:
         """Drop what was read; the next attempts read all of it in one piece."""
-        self._forget()
+        self.forget()
         self._resumable = False
         return self._unavailable(f"the rest of a broken body cannot be had: {why}")
 

@@ -9,6 +9,7 @@ from providers.errors import IntegrityError, ProviderError
 
 if TYPE_CHECKING:
     from providers.base import Provider
+    from providers.checksums import Checksum
     from providers.values import ByteRange, ObjectInfo
 
 __all__ = ["Body", "Get", "W", "Wanted", "perform"]
@@ -44,6 +45,10 @@ class Wanted(Protocol):
     def into(self) -> memoryview | None:
         """A writable flat view of bytes that takes the body; the result is its filled part."""
 
+    @property
+    def told(self) -> list[Checksum] | None:
+        """Takes the whole object's checksum if the answer to a range tells it; None: unwanted."""
+
 
 W = TypeVar("W", bound=Wanted)
 
@@ -59,6 +64,7 @@ class Get:
         if_match: pins the read to a version.
         size_bytes: what the read is expected to hold; counts against the byte budget.
         into: a writable flat view of bytes that takes the body, which is then its filled part.
+        told: takes the whole object's checksum if the answer to a range tells it.
     """
 
     provider: Provider
@@ -67,6 +73,7 @@ class Get:
     if_match: ObjectInfo | None = None
     size_bytes: int = 0
     into: memoryview | None = None
+    told: list[Checksum] | None = None
 
     def run(self) -> bytes | ProviderError:
         """Read it alone, and return the error instead of raising it."""

@@ -23,6 +23,7 @@ from providers.handles import HandleSettings, leased
 from providers.pacing import Pace, bytes_under_way, pace_of
 from providers.retry import Failures, RetryPolicy
 from providers.watching import Watch
+from providers.whole import Finisher
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -132,6 +133,7 @@ class _Stream(Watch[W]):
         self._stop = stop
         self._gets = gets
         self._options = options
+        self._finisher = Finisher(options)
         self._ordered = ordered
         self._policy = RetryPolicy(options.max_attempts, options.give_up_after_seconds)
         self._next: W | None = None
@@ -357,6 +359,11 @@ class _Stream(Watch[W]):
         transfer = self._active.pop(easy)
         self._lease.multi.remove_handle(easy)
         outcome = transfer.conclude(code, message)
+        if not isinstance(outcome, ProviderError) and transfer.slot is not None:
+            lines = transfer.slot.lines
+            outcome = self._finisher.finish(transfer.get, transfer.told, lines, outcome)
+            if isinstance(outcome, ProviderError):
+                transfer.forget()
         self._bytes_read += transfer.received
         transfer.unload()
         if not isinstance(outcome, ProviderError):
@@ -468,7 +475,8 @@ class _Stream(Watch[W]):
         self.unwatch()
 
     def _tell_counts(self) -> None:
-        count(requests=self._requests, bytes_read=self._bytes_read)
+        unverified, self._finisher.unverified = self._finisher.unverified, 0
+        count(requests=self._requests, bytes_read=self._bytes_read, unverified_reads=unverified)
         self._requests = self._bytes_read = 0
 
 

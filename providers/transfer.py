@@ -8,10 +8,13 @@ from collections import deque
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain
+from itertools import count as numbers_from
 from typing import TYPE_CHECKING
 
-from providers.errors import ProviderError
+from providers.checksums import RangedSum, Verdict, parse
+from providers.counters import count
+from providers.errors import IntegrityError, ProviderError
 from providers.gets import Get, W, perform
 from providers.http import fetch
 from providers.planning import compose_groups, plan_join, split_range
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from providers.base import Provider
+    from providers.checksums import Checksum
     from providers.gets import Body
     from providers.options import TransferOptions
     from providers.planning import Piece
@@ -138,16 +142,36 @@ def read_into(
     stop = min(info.size, start + len(view))
     if start > info.size:
         raise provider.range_error(info.key, ByteRange(start), info.size)
+    told: list[Checksum] = [] if (found := parse(info.checksum)) is None else [found]
     gets = (
-        Get(provider, info.key, span, info, len(piece), piece)
+        Get(provider, info.key, span, info, len(piece), piece, told)
         for span in split_range(start, stop, transfer.range_size_bytes)
         for piece in (view[span.start - start :][: span.length_in(info.size)],)
     )
+    whole = (start, stop) == (0, info.size)
+    total: RangedSum | None = None
     with closing(get_many(gets, transfer, ordered=False)) as bodies:
-        for _, body in bodies:
+        for get, body in bodies:
             if isinstance(body, ProviderError):
                 raise body
+            if whole and get.byte_range is not None:
+                total = total or RangedSum(told[0] if told else None, transfer.verify)
+                total.add(get.byte_range.start, body)
+    if total is not None:
+        _check(provider, info, total.verdict(info.size))
     return stop - start
+
+
+def _check(provider: Provider, info: ObjectInfo, verdict: Verdict) -> None:
+    if verdict is Verdict.WRONG:
+        raise IntegrityError(
+            f"the {info.size} bytes that came in ranges do not match the checksum that the "
+            "service tells of the object",
+            uri=provider.uri(info.key),
+            operation="get",
+        )
+    if verdict is Verdict.UNVERIFIED:
+        count(unverified_reads=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +259,7 @@ def _compose_tree(
     metadata: Mapping[str, str] | None,
 ) -> Composed:
     """Compose level by level; temporaries lie beside the destination and are removed."""
-    mark, numbers = secrets.token_hex(4), count()
+    mark, numbers = secrets.token_hex(4), numbers_from()
     temporaries: list[str] = []
     level: list[ObjectInfo] = sources
     try:

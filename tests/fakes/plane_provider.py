@@ -12,6 +12,7 @@ from typing_extensions import override
 import providers.handles
 import providers.pacing
 from providers.answers import error_type, parse_error_xml, retry_after_seconds
+from providers.checksums import Checksum
 from providers.connections import Connection
 from providers.errors import ProviderError
 from providers.http import fetch
@@ -32,6 +33,7 @@ class Read:
     if_match: ObjectInfo | None = None
     size_bytes: int = 0
     into: memoryview | None = None
+    told: list[Checksum] | None = None
 
 
 class PlaneProvider(MemoryProvider):

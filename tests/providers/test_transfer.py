@@ -77,7 +77,7 @@ class TestGetMany:
     def test_bodies_come_in_order(self, memory: MemoryProvider) -> None:
         """Bodies are those of the reads, each in its place, whichever came first."""
         gets = [Get(memory, f"{number}") for number in range(100)]
-        got = list(get_many(gets, TransferOptions()))
+        got = [body for _, body in get_many(gets, TransferOptions())]
         assert got == [f"body {number}".encode() for number in range(100)]
 
     def test_nothing_is_read_for_nothing(self) -> None:
@@ -96,7 +96,7 @@ class TestGetMany:
             Get(memory, "2", if_match=stale),
             Get(memory, "2", ByteRange(0, 3), if_match=memory.head("2")),
         ]
-        first, second, third, fourth = get_many(gets, TransferOptions())
+        first, second, third, fourth = (body for _, body in get_many(gets, TransferOptions()))
         assert (first, second, fourth) == (b"1", b"elsewhere", b"cha")
         assert isinstance(third, PreconditionError)
 
@@ -108,7 +108,7 @@ class TestGetMany:
             Get(memory, "2", ByteRange(99)),
             Get(memory, "3"),
         ]
-        kinds = [type(body) for body in get_many(gets, TransferOptions())]
+        kinds = [type(body) for _, body in get_many(gets, TransferOptions())]
         assert kinds == [bytes, NotFoundError, RangeError, bytes]
 
     def test_a_mistake_of_the_program_raises(self, memory: MemoryProvider) -> None:
@@ -156,7 +156,7 @@ class TestGetMany:
 
         bodies = get_many(gets(), TransferOptions(**changes))
         for taken in range(50):
-            assert next(bodies) == f"body {taken}".encode()
+            assert next(bodies)[1] == f"body {taken}".encode()
             # One more than wait has been asked for, to learn its size.
             assert len(asked) <= taken + most + 1
         assert list(bodies) == []
@@ -172,7 +172,7 @@ class TestGetMany:
         gated = Gated(memory.bucket)
         gets = [Get(gated, f"{number}") for number in range(10)]
         bodies = get_many(gets, TransferOptions(max_in_flight=2))
-        assert next(bodies) == b"body 0"
+        assert next(bodies)[1] == b"body 0"
         bodies.close()
         gated.opened.set()
         for thread in threading.enumerate():
