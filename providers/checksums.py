@@ -98,17 +98,16 @@ _ALGORITHMS: Final = {
 
 
 def _pair(name: bytes, separator: bytes) -> bytes:
-    """Return a pattern for a name and its value, each a group, which nothing else follows."""
-    algorithm = _ALGORITHMS[name.decode()]
-    odd = algorithm.size_bytes % 3
-    value = rb"[a-z0-9+/]{%d}%s" % (-(-algorithm.size_bytes * 4 // 3), b"=" * (3 - odd))
+    """Return a pattern for a name and a value of its length, each a group, and their end."""
+    size = _ALGORITHMS[name.decode()].size_bytes
+    value = rb"[a-z0-9+/]{%d}%s" % (-(-size * 4 // 3), b"=" * (-size % 3))
     if name == b"crc64ecma":
         value = rb"[0-9]{1,20}"
     return rb"(?:(%s)%s(%s)[ \t]*(?:[,\r\n]|$))" % (name, separator, value)
 
 
 def _pattern(goog: bytes, oss: bytes, *amazon: bytes) -> re.Pattern[bytes]:
-    """Return a pattern that finds any of these; the last group is the value, one before, its name."""
+    """Return a pattern that finds one of these: its last group is the value, the other its name."""
     forms = [
         rb"goog-hash:(?:[^\r\n]*?[ \t,])?" + _pair(goog, b"="),
         *([rb"oss-hash-" + _pair(oss, rb":[ \t]*")] if oss else []),
@@ -181,7 +180,7 @@ def parse(told: str | None) -> Checksum | None:
 
 
 def _read(found: re.Match[bytes]) -> Checksum:
-    """Read what a pattern found."""
+    """Read what a pattern found, whose value has the right length."""
     index = found.lastindex or 0
     name, text = found[index - 1].lower().decode(), found[index]
     if name == "crc64ecma":

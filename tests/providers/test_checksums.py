@@ -148,6 +148,11 @@ class TestFinding:
                 "x-amz-checksum-sha1: 98O8HYCOBHMqNl8EcRGoaPfEJ+g=",
             ],
             ["x-amz-checksum-crc32: y/Q5Jg==-2"],
+            [
+                "x-amz-checksum-crc32: y/Q5Jg==",
+                "x-amz-checksum-crc32c: ",
+                "x-amz-checksum-type: COMPOSITE",
+            ],
             ["x-amz-checksum-sha256: FeKw09l/2CAQmmNI2OBQrEB/fk8ZsbFrXT+F0Q5zXyU=-17"],
             ["x-amz-checksum-type: FULL_OBJECT"],
             ["x-amz-checksum-crc32: "],
