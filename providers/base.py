@@ -154,10 +154,19 @@ class Provider(Sender):
             RangeError: the range starts at or past the end.
             PreconditionError: the object is no longer the one of ``if_match``.
         """
+        self.check_get(key, if_match)
+        return self._read(key, byte_range, if_match)
+
+    def check_get(self, key: str, if_match: ObjectInfo | None) -> None:
+        """Refuse a read that no service could do.
+
+        Raises:
+            LimitError: the key is none.
+            TypeError: the pin is none.
+        """
         self.check_key(key, "get")
         if if_match is not None and not isinstance(if_match, ObjectInfo):
             raise TypeError(f"if_match takes an ObjectInfo, not {type(if_match).__name__}")
-        return self._read(key, byte_range, if_match)
 
     def _read(self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None) -> bytes:
         """Send the checked request of a ``get``, and retry it."""

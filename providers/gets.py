@@ -87,7 +87,7 @@ def perform(get: Wanted) -> Body | ProviderError:
     """Read by the provider's own client, and return the error instead of raising it."""
     provider, into = get.provider, get.into
     try:
-        provider.check_key(get.key, "get")
+        provider.check_get(get.key, get.if_match)
         body = provider.get_by_client(get.key, get.byte_range, get.if_match)
     except ProviderError as error:
         return error

@@ -93,7 +93,7 @@ class HttpProvider(Provider):
     def signed_get(
         self, key: str, byte_range: ByteRange | None = None, *, if_match: ObjectInfo | None = None
     ) -> HttpRequest | None:
-        self.check_key(key, "get")
+        self.check_get(key, if_match)
         sign = self.access.get()
         return None if sign is None else sign(key, self._read_headers(byte_range, if_match))
 
