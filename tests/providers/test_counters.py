@@ -141,6 +141,7 @@ class TestHooks:
         assert "no room for requests" in record.exc_text
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # on purpose
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_child_starts_at_zero() -> None:
     """A child counts for itself from zero, even if a thread of its parent held the lock."""
