@@ -147,7 +147,7 @@ class _Stream(Watch[W]):
         self._sequence = numbers()
         self._places = 0
         self._blocked = False
-        self._paused_at: float | None = None
+        self._paused_at = -math.inf
         self._tick_at = 0.0
         self._tick_seconds = min(_TICK_SECONDS, options.first_byte_timeout_seconds / 4)
         self._requests = self._bytes_read = 0
@@ -205,14 +205,13 @@ class _Stream(Watch[W]):
 
     def _drive(self) -> bool:
         """Let libcurl work, and deal with what is finished; false: nothing is."""
-        multi, paused_at = self._lease.multi, self._paused_at
+        multi = self._lease.multi
         multi.perform()
-        self._paused_at = None
         _, finished, failed = multi.info_read()
         for easy in finished:
-            self._finish(easy, 0, "", paused_at)
+            self._finish(easy, 0, "")
         for easy, code, message in failed:
-            self._finish(easy, code, message, paused_at)
+            self._finish(easy, code, message)
         if self._unsized:
             self._learn_sizes()
         now = self.clock()
@@ -354,7 +353,7 @@ class _Stream(Watch[W]):
 
     # ---- Finishing -----------------------------------------------------------------------
 
-    def _finish(self, easy: Any, code: int, message: str, paused_at: float | None) -> None:
+    def _finish(self, easy: Any, code: int, message: str) -> None:
         """Take one attempt's outcome."""
         transfer = self._active.pop(easy)
         self._lease.multi.remove_handle(easy)
@@ -369,11 +368,11 @@ class _Stream(Watch[W]):
         if not isinstance(outcome, ProviderError):
             self._settle(transfer, outcome)
         elif (
-            paused_at is not None
-            and transfer.sent_at <= paused_at
+            transfer.sent_at <= self._paused_at
             and outcome.retryable
             and (code or isinstance(outcome, TimedOutError))
         ):
+            # What the consumer left behind and broke is nobody's failure.
             transfer.attempt -= 1
             self._send_again(transfer, 0.0)
         else:
