@@ -384,7 +384,7 @@ class TestRanges:
 
     @pytest.mark.parametrize(
         "ranges",
-        [[], [(0, 4)], [(4, 9)], [(0, 4), (5, 9)], [(0, 9), (3, 5)], [(0, 12)]],
+        [[], [(0, 4)], [(4, 9)], [(0, 4), (5, 9)], [(0, 9), (3, 5)], [(0, 6), (3, 9)], [(0, 12)]],
     )
     def test_ranges_that_are_not_the_object_are_an_error(
         self, ranges: list[tuple[int, int]]
