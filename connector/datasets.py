@@ -68,6 +68,8 @@ class Settings(TypedDict, total=False):
         batch_size: the loader's: whole batches are then dealt to the workers in turn, so that
             ``len(loader)`` is right, ``drop_last`` loses less than one batch, and the order is
             the same for any number of workers. Default: single samples are.
+        ordered: give samples in the order of the objects (default); False: as they arrive,
+            which a slow one does not hold up. ``drop_last`` and resuming then go by counts.
     """
 
     include: str | Iterable[str] | None
@@ -84,6 +86,7 @@ class Settings(TypedDict, total=False):
     world_size: int | None
     even: Even
     batch_size: int | None
+    ordered: bool
 
 
 class _ObjectDataset(Generic[T]):
@@ -270,8 +273,10 @@ class IterableDataset(_ObjectDataset[T], data.IterableDataset[T]):
         world_size: int | None = None,
         even: Even = "pad",
         batch_size: int | None = None,
+        ordered: bool = True,
     ) -> None:
         super().__init__(maker)
+        self._ordered = ordered
         if (rank is None) != (world_size is None):
             raise ValueError(f"rank={rank} and world_size={world_size}: pass both or neither")
         if batch_size is not None and batch_size < 1:
@@ -299,11 +304,12 @@ class IterableDataset(_ObjectDataset[T], data.IterableDataset[T]):
     @override
     def __iter__(self) -> Iterator[T]:
         share, (worker, workers) = self._share(), current_worker()
-        if not self._shard:
-            return self._maker.stream(range(len(share)), share)
-        if workers > 1 and self._batch_size is None:
-            self._warn(workers)
-        return self._maker.stream(deal(len(share), worker, workers, self._batch_size), share)
+        positions: Iterable[int] = range(len(share))
+        if self._shard:
+            if workers > 1 and self._batch_size is None:
+                self._warn(workers)
+            positions = deal(len(share), worker, workers, self._batch_size)
+        return self._maker.prefetched(positions, share, ordered=self._ordered)
 
     def _share(self) -> Share:
         return Share(len(self.table), self._ranks(), self._even)

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from typing_extensions import TypeVar
 
+from connector.ahead import Ahead, info_of
 from connector.failures import Skips, always_raised, told
 from connector.reader import ObjectReader
 from connector.table import TableBuilder
 from providers import (
-    ByteRange,
     IntegrityError,
-    ObjectInfo,
     PreconditionError,
-    ProviderError,
     RangeError,
 )
-from providers.transfer import Get, get_many
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from connector.ahead import Body
     from connector.sampling import Share
     from connector.table import ObjectRow, ObjectTable
     from providers import Provider, TransferOptions
@@ -35,8 +32,6 @@ T = TypeVar("T", default=ObjectReader)
 
 Transform = Callable[[ObjectReader], T]
 OnError = Literal["raise", "skip"] | Callable[[str, Exception], Any]
-Body = bytes | ProviderError | None
-"""What was fetched of an object; None: nothing, it is read on demand."""
 
 
 def bytes_of(sample: ObjectReader) -> bytes:
@@ -90,11 +85,31 @@ class SampleMaker(Generic[T]):
         row = self._row(position, share)
         return self._sample(position, share, row, self._fetch(row))
 
+    def _fetch(self, row: ObjectRow) -> Body:
+        with closing(Ahead([(0, row)], self.providers, self.transfer).fetched()) as fetched:
+            return next(fetched).body
+
     def stream(self, positions: Iterable[int], share: Share) -> Iterator[T]:
-        """Yield the samples at positions of a share, in order, fetching ahead."""
-        with closing(_Ahead(self, positions, share).fetched()) as fetched:
+        """Yield the samples at positions of a share, in order, all read by this thread."""
+        with closing(self._ahead(positions, share).fetched()) as fetched:
             for position, row, body in fetched:
                 yield self._sample(position, share, row, body)
+
+    def prefetched(self, positions: Iterable[int], share: Share, *, ordered: bool) -> Iterator[T]:
+        """Yield the samples at positions of a share while another thread reads the next.
+
+        Args:
+            positions: of the share.
+            share: gives each position its place in the table.
+            ordered: yield them in the order of ``positions``; False: as they arrive.
+        """
+        with closing(self._ahead(positions, share, ordered=ordered).prefetched()) as fetched:
+            for position, row, body in fetched:
+                yield self._sample(position, share, row, body)
+
+    def _ahead(self, positions: Iterable[int], share: Share, *, ordered: bool = True) -> Ahead:
+        rows = ((at, self._row(at, share)) for at in positions)
+        return Ahead(rows, self.providers, self.transfer, ordered=ordered)
 
     def _row(self, position: int, share: Share) -> ObjectRow:
         return self.table[share.place(position)]
@@ -143,14 +158,16 @@ class SampleMaker(Generic[T]):
             raise body
         if body is not None and row.size is None and len(body) > self.transfer.lazy_above_bytes:
             body = None
-        if body is not None and row.size not in {None, len(body)}:
+        # Unpacked, an object has another size than is stored.
+        stored = not self.transfer.decode_content
+        if body is not None and stored and row.size not in {None, len(body)}:
             raise IntegrityError(
                 f"the object has {len(body)} bytes, its row says {row.size}: it changed since, or "
                 "the manifest is wrong",
                 uri=row.uri,
                 operation="get",
             )
-        info = _info(row) if body is None or row.size is not None else _info(row, len(body))
+        info = info_of(row) if body is None or row.size is not None else info_of(row, len(body))
         return ObjectReader(
             self.providers[row.root],
             info,
@@ -160,79 +177,3 @@ class SampleMaker(Generic[T]):
             fields=row.fields,
             transfer=self.transfer,
         )
-
-    # ---- Bodies --------------------------------------------------------------------------
-
-    def is_lazy(self, row: ObjectRow) -> bool:
-        """Whether an object is too large to be fetched before ``transform`` runs."""
-        return row.size is not None and row.size > self.transfer.lazy_above_bytes
-
-    def get(self, row: ObjectRow, size_bytes: int) -> Get:
-        """Return the read of an object; where its size is unknown, of no more than may be held.
-
-        Args:
-            row: the object.
-            size_bytes: what to expect where the size is unknown.
-        """
-        return Get(
-            self.providers[row.root],
-            row.key,
-            # One byte more tells an object that just fits from a larger one.
-            ByteRange(0, self.transfer.lazy_above_bytes + 1) if row.size is None else None,
-            None if row.etag is None and row.version is None else _info(row),
-            size_bytes if row.size is None else row.size,
-        )
-
-    def _fetch(self, row: ObjectRow) -> Body:
-        return None if self.is_lazy(row) else self.get(row, 0).run()
-
-
-def _info(row: ObjectRow, size: int = 0) -> ObjectInfo:
-    return ObjectInfo(row.key, row.size or size, row.etag, row.version)
-
-
-class _Ahead(Generic[T]):
-    """Fetches the objects of one stream ahead of the consumer.
-
-    Args:
-        maker: knows what to read.
-        positions: of the share, in the order wanted.
-        share: gives each position its place in the table.
-    """
-
-    def __init__(self, maker: SampleMaker[T], positions: Iterable[int], share: Share) -> None:
-        self._maker = maker
-        self._left = ((at, maker.table[share.place(at)]) for at in positions)
-        self._waiting: deque[tuple[int, ObjectRow]] = deque()
-        self._lazy: tuple[int, ObjectRow] | None = None
-        # Until the first arrives, an object of unknown size counts as one range.
-        self._expected_bytes = maker.transfer.range_size_bytes
-        self._seen_bytes = 0
-
-    def fetched(self) -> Generator[tuple[int, ObjectRow, Body], None, None]:
-        """Yield position, row and body; objects read on demand end one run of reads."""
-        while True:
-            with closing(get_many(self._gets(), self._maker.transfer)) as bodies:
-                for _, body in bodies:
-                    position, row = self._waiting.popleft()
-                    if row.size is None and isinstance(body, bytes):
-                        self._seen_bytes = max(self._seen_bytes, len(body))
-                        self._expected_bytes = self._seen_bytes
-                    # Only what is read into a buffer comes as a view.
-                    yield position, row, cast("Body", body)
-            lazy = self._take_lazy()
-            if lazy is None:
-                return
-            yield (*lazy, None)
-
-    def _take_lazy(self) -> tuple[int, ObjectRow] | None:
-        lazy, self._lazy = self._lazy, None
-        return lazy
-
-    def _gets(self) -> Iterator[Get]:
-        for position, row in self._left:
-            if self._maker.is_lazy(row):
-                self._lazy = position, row
-                return
-            self._waiting.append((position, row))
-            yield self._maker.get(row, self._expected_bytes)

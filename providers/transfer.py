@@ -154,6 +154,12 @@ def read_into(
         for get, body in bodies:
             if isinstance(body, ProviderError):
                 raise body
+            if len(body) != get.size_bytes:
+                raise IntegrityError(
+                    f"{get.size_bytes} bytes were asked for, the range came as {len(body)} bytes",
+                    uri=provider.uri(info.key),
+                    operation="get",
+                )
             if whole and get.byte_range is not None:
                 total = total or RangedSum(told[0] if told else None, transfer.verify)
                 total.add(get.byte_range.start, body)
