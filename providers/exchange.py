@@ -32,7 +32,7 @@ __all__ = ["Headers", "Transfer"]
 
 _OK, _PARTIAL, _UNSATISFIABLE = 200, 206, 416
 _SUCCESSES = (_OK, _PARTIAL)
-_FIRST_ERROR = 300
+_FIRST_ERROR, _FIRST_SERVER_ERROR = 300, 500
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
 _LENGTH = re.compile(r"\d{1,19}", re.ASCII)
 _UNTRUSTED = frozenset(
@@ -321,7 +321,7 @@ class Transfer(Generic[W]):
             raise self._fault
         headers = Headers.parse(slot.lines)
         if code:
-            error = self._lost(code, message)
+            error = self._untunnelled() or self._lost(code, message)
             began = slot.chunks or self.reached > self._resumed_at
             if began and headers.status in _SUCCESSES and error.retryable:
                 self._take_in(slot, headers)
@@ -498,6 +498,19 @@ class Transfer(Generic[W]):
             return self._unsendable(f"the request cannot be sent: {message}")
         what = "the endpoint cannot be reached" if code in _UNREACHED else "the connection broke"
         return self._unavailable(f"{what}: {message}")
+
+    def _untunnelled(self) -> ProviderError | None:
+        """Say that a proxy refused, if it did."""
+        status = self._slot().easy.getinfo(pycurl.HTTP_CONNECTCODE)
+        if status < _FIRST_ERROR:
+            return None
+        refusal = f"the proxy did not connect to the endpoint: it answered {status}"
+        if status < _FIRST_SERVER_ERROR:
+            return self._unsendable(
+                f"{refusal}; see to the option proxy, its user and password, or except the host "
+                "in NO_PROXY"
+            )
+        return self._unavailable(refusal)
 
     def _unsendable(self, message: str) -> SettingsError:
         return SettingsError(message, uri=self.uri, operation="get")

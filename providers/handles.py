@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 __all__ = ["HandleSettings", "Lease", "Slot", "handle_options", "leased"]
 
+SUPPRESS_CONNECT_HEADERS = 265
+"""pycurl has no name for it. Source: ``CURLOPT_SUPPRESS_CONNECT_HEADERS`` in curl/curl.h 8.23,
+there since 7.54."""
+
 _USER_AGENT = "torch-cloud-connector"
 _KEEPALIVE_SECONDS = 60
 
@@ -89,6 +93,8 @@ def handle_options(settings: HandleSettings) -> dict[int, Any]:
         # The proxy is decided in Python; libcurl's reading of the environment differs.
         pycurl.PROXY: settings.proxy,
         pycurl.NOPROXY: "",
+        # What a proxy says of its tunnel is no answer of the store.
+        SUPPRESS_CONNECT_HEADERS: 1,
         # Time.
         pycurl.CONNECTTIMEOUT_MS: max(1, round(settings.connect_timeout_seconds * 1000)),
         # Where no least speed is asked for, silence is still too slow.

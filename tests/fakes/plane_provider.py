@@ -56,6 +56,7 @@ class PlaneProvider(MemoryProvider):
         self.recoveries = 0
         self.explained: list[tuple[int, bytes]] = []
         self.pins = True
+        self.anonymous = False
         self.more_headers: dict[str, str] = {}
 
     @override
@@ -63,7 +64,7 @@ class PlaneProvider(MemoryProvider):
         self, key: str, byte_range: ByteRange | None = None, *, if_match: ObjectInfo | None = None
     ) -> HttpRequest | None:
         self.signed += 1
-        headers = {"Authorization": f"token-{self.token}"}
+        headers = {} if self.anonymous else {"Authorization": f"token-{self.token}"}
         if byte_range is not None:
             headers["Range"] = byte_range.header
         if if_match is not None:

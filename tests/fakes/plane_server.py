@@ -113,14 +113,17 @@ class PlaneServer:
     Args:
         objects: bodies by key.
         certificate: file with certificate and key; None: plain HTTP.
+        client_ca: file of the certificates that clients must show one of; None: they need not.
         host: the name under which clients are told to reach it.
     """
 
     objects: dict[str, bytes]
     certificate: Path | None = None
     host: str = "127.0.0.1"
+    client_ca: Path | None = None
     seen: list[Seen] = field(default_factory=list)
     connections: int = 0
+    protocols: set[str | None] = field(default_factory=set)
     closing: threading.Event = field(default_factory=threading.Event)
     _rules: list[_Rule] = field(default_factory=list)
     _links: set[socket.socket] = field(default_factory=set)
@@ -180,6 +183,10 @@ class PlaneServer:
         if self.certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(self.certificate)
+            context.set_alpn_protocols(["h2", "http/1.1"])
+            if self.client_ca is not None:
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(self.client_ca)
         while True:
             try:
                 link, _ = self._listener.accept()
@@ -197,6 +204,7 @@ class PlaneServer:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context is not None:
                 link = context.wrap_socket(link, server_side=True)
+                self.protocols.add(link.selected_alpn_protocol())
             with self._lock:
                 self._links.add(link)
             with link, link.makefile("rb") as lines:
@@ -214,7 +222,7 @@ class PlaneServer:
             name, _, value = line.decode("latin-1").partition(":")
             headers[name.lower()] = value.strip()
         path = first.split()[1].decode("latin-1")
-        key = urllib.parse.unquote(path.split("/", 2)[2])
+        key = urllib.parse.unquote(path.split("/", 2)[-1])
         exchange = Exchange(self, link, key, headers, number)
         with self._lock:
             self.seen.append(Seen(key, headers, number))
