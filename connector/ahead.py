@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from providers import Provider, TransferOptions
     from providers.checksums import Checksum
 
-__all__ = ["Ahead", "Body", "Fetched", "info_of"]
+__all__ = ["Ahead", "Body", "Expectation", "Fetched", "info_of"]
 
 Body: TypeAlias = "bytes | ProviderError | None"
 """What was fetched of an object; None: nothing, it is read on demand."""
@@ -88,6 +88,24 @@ def info_of(row: ObjectRow, size: int = 0) -> ObjectInfo:
     return ObjectInfo(row.key, row.size or size, row.etag, row.version)
 
 
+class Expectation:
+    """How large objects of unknown size are taken to be: as the largest seen so far.
+
+    Args:
+        bytes: until the first has come.
+    """
+
+    __slots__ = ("_seen_bytes", "bytes")
+
+    def __init__(self, bytes: int) -> None:  # noqa: A002 the unit is the name
+        self.bytes = bytes
+        self._seen_bytes = 0
+
+    def learn(self, size_bytes: int) -> None:
+        """Take in the size of one that has come."""
+        self.bytes = self._seen_bytes = max(self._seen_bytes, size_bytes)
+
+
 class Ahead:
     """Fetches the objects of one stream.
 
@@ -95,6 +113,7 @@ class Ahead:
         rows: with their positions, in the order wanted.
         providers: by the rows' roots.
         transfer: sizes and concurrency.
+        expected: of objects whose size is unknown.
         ordered: yield in the order of ``rows``; False: as they arrive.
     """
 
@@ -103,6 +122,7 @@ class Ahead:
         rows: Iterable[tuple[int, ObjectRow]],
         providers: Mapping[str, Provider],
         transfer: TransferOptions,
+        expected: Expectation,
         *,
         ordered: bool = True,
     ) -> None:
@@ -112,9 +132,7 @@ class Ahead:
         self._ordered = ordered
         self._whole_bytes = transfer.range_size_bytes * _RANGES_WORTH_IT
         self._lazy: tuple[int, ObjectRow] | None = None
-        # Until the first arrives, an object of unknown size counts as one range.
-        self._expected_bytes = transfer.range_size_bytes
-        self._seen_bytes = 0
+        self._expected = expected
 
     def prefetched(self) -> Generator[Fetched, None, None]:
         """Yield the objects while a thread fetches the following ones."""
@@ -169,7 +187,7 @@ class Ahead:
         if size is None:
             # One byte more tells an object that just fits from a larger one.
             span = None if transfer.decode_content else ByteRange(0, transfer.lazy_above_bytes + 1)
-            expected = self._expected_bytes
+            expected = self._expected.bytes
             yield _Read(provider, row.key, span, pin, expected, position=position, row=row)
         elif pin is None or transfer.decode_content or size <= self._whole_bytes:
             yield _Read(provider, row.key, None, pin, size, position=position, row=row)
@@ -190,8 +208,7 @@ class Ahead:
             parts.missing -= 1
             return None if parts.missing else Fetched(read.position, row, self._joined(read, parts))
         if row.size is None and isinstance(body, bytes):
-            self._seen_bytes = max(self._seen_bytes, len(body))
-            self._expected_bytes = self._seen_bytes
+            self._expected.learn(len(body))
         return Fetched(read.position, row, body)
 
     def _joined(self, read: _Read, parts: _Parts) -> bytes | ProviderError:
@@ -218,7 +235,7 @@ def _size_of(fetched: Fetched) -> int:
 
 def _shared(transfer: TransferOptions) -> TransferOptions:
     """Return this worker's share of what its machine may have under way."""
-    if "max_in_flight" in transfer.model_fields_set:
+    if not transfer.adaptive:
         return transfer
     local = os.environ.get("LOCAL_WORLD_SIZE", "")
     processes = current_worker()[1] * (int(local) if local.isdigit() else 1)

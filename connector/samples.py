@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from typing_extensions import TypeVar
 
-from connector.ahead import Ahead, info_of
+from connector.ahead import Ahead, Expectation, info_of
 from connector.failures import Skips, always_raised, told
 from connector.reader import ObjectReader
 from connector.table import TableBuilder
@@ -65,6 +65,8 @@ class SampleMaker(Generic[T]):
         self.on_error = on_error
         self.skips = Skips(max_skipped)
         self.transfer = transfer
+        # Until the first arrives, an object of unknown size counts as one range.
+        self._expected = Expectation(transfer.range_size_bytes)
         self.fill(TableBuilder().finish(), {})
 
     def fill(self, table: ObjectTable, providers: Mapping[str, Provider]) -> None:
@@ -86,7 +88,9 @@ class SampleMaker(Generic[T]):
         return self._sample(position, share, row, self._fetch(row))
 
     def _fetch(self, row: ObjectRow) -> Body:
-        with closing(Ahead([(0, row)], self.providers, self.transfer).fetched()) as fetched:
+        with closing(
+            Ahead([(0, row)], self.providers, self.transfer, self._expected).fetched()
+        ) as fetched:
             return next(fetched).body
 
     def stream(self, positions: Iterable[int], share: Share) -> Iterator[T]:
@@ -109,7 +113,7 @@ class SampleMaker(Generic[T]):
 
     def _ahead(self, positions: Iterable[int], share: Share, *, ordered: bool = True) -> Ahead:
         rows = ((at, self._row(at, share)) for at in positions)
-        return Ahead(rows, self.providers, self.transfer, ordered=ordered)
+        return Ahead(rows, self.providers, self.transfer, self._expected, ordered=ordered)
 
     def _row(self, position: int, share: Share) -> ObjectRow:
         return self.table[share.place(position)]

@@ -33,6 +33,7 @@ __all__ = ["Headers", "Transfer"]
 _OK, _PARTIAL, _UNSATISFIABLE = 200, 206, 416
 _SUCCESSES = (_OK, _PARTIAL)
 _FIRST_ERROR, _FIRST_SERVER_ERROR = 300, 500
+_WHOLE_RANGE = re.compile(rb"\n[Cc]ontent-[Rr]ange: bytes (\d+)-(\d+)/(\d+)\r\n")
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
 _LENGTH = re.compile(r"\d{1,19}", re.ASCII)
 _UNTRUSTED = frozenset(
@@ -274,7 +275,7 @@ class Transfer(Generic[W]):
             message: goes with it.
         """
         slot = self._slot()
-        if code == 0 and self.get.byte_range is None and not self.reached and not self._fault:
+        if code == 0 and not self.reached and not self._fault:
             body = self._plain_body(slot)
             if body is not None:
                 return body
@@ -293,12 +294,15 @@ class Transfer(Generic[W]):
         return self.slot
 
     def _plain_body(self, slot: Slot) -> bytes | None:
-        """Return the body of the commonest exchange: an object, whole, at the first attempt."""
+        """Return the body of the commonest exchange: all that was asked for, at once."""
         get = self.get
-        if get.into is not None or slot.easy.getinfo(pycurl.RESPONSE_CODE) != _OK:
+        expected = _OK if get.byte_range is None else _PARTIAL
+        if get.into is not None or slot.easy.getinfo(pycurl.RESPONSE_CODE) != expected:
             return None
         body = b"".join(slot.chunks)
         size = len(body)
+        if get.byte_range is not None and not _fits(get.byte_range, slot.lines, size):
+            return None
         if slot.easy.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T) != size:
             return None
         if get.if_match is not None and not self._shows_pin(get.if_match, slot.lines, size):
@@ -308,7 +312,7 @@ class Transfer(Generic[W]):
 
     def _shows_pin(self, pin: ObjectInfo, lines: list[bytes], size: int) -> bool:
         """Whether an answer is plainly of the pinned version."""
-        if pin.size not in (0, size):
+        if self.get.byte_range is None and pin.size not in (0, size):
             return False
         if not self.get.provider.pins_by_etag:
             return True
@@ -531,6 +535,11 @@ class Transfer(Generic[W]):
         """Whether an answer has begun."""
         return self.slot is not None and bool(self.slot.lines)
 
+    def first_byte_seconds(self) -> float:
+        """How long the answer under way took to begin, from sending on."""
+        seconds: float = self._slot().easy.getinfo(pycurl.STARTTRANSFER_TIME)
+        return seconds
+
     def bytes_here(self) -> int:
         """How much of the result has come."""
         slot = self.slot
@@ -554,3 +563,13 @@ class Transfer(Generic[W]):
         if slot is None or not slot.lines or slot.lines[-1] != b"\r\n":
             return None
         return Headers.parse(slot.lines).length
+
+
+def _fits(asked: ByteRange, lines: list[bytes], size: int) -> bool:
+    """Whether an answer is plainly the whole of a range, as far as the object goes."""
+    found = _WHOLE_RANGE.search(b"".join(lines))
+    if found is None:
+        return False
+    first, stop, whole = int(found[1]), int(found[2]) + 1, int(found[3])
+    wanted = whole if asked.stop is None else min(asked.stop, whole)
+    return first == asked.start and stop == wanted and size == stop - first

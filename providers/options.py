@@ -218,6 +218,9 @@ class TransferOptions(_Settings):
 
     Attributes:
         max_in_flight: most requests of one stream under way at once.
+        adaptive: have fewer under way where size and latency need no more (Little's law), and
+            share a machine's worth of them among its DataLoader workers; False: always
+            ``max_in_flight``, but for throttling.
         max_connections: most open connections of the process to one store.
         max_bytes_in_flight: most bytes asked for and not yet consumed.
         prefetch_objects: most objects read ahead of the consumer.
@@ -244,8 +247,9 @@ class TransferOptions(_Settings):
             answer comes first; costs up to 5 % more requests.
     """
 
-    max_in_flight: int = Field(32, ge=1)
-    max_connections: int = Field(64, ge=1)
+    max_in_flight: int = Field(64, ge=1)
+    adaptive: bool = True
+    max_connections: int = Field(128, ge=1)
     max_bytes_in_flight: int = Field(256 * MIB, ge=1)
     prefetch_objects: int = Field(256, ge=1)
     part_size_bytes: int = Field(16 * MIB, ge=1)

@@ -13,6 +13,8 @@ import os
 import threading
 import time
 
+from providers.demand import Demand
+
 __all__ = ["Bytes", "Pace", "bytes_under_way", "pace_of"]
 
 _EARNED = 0.2
@@ -30,14 +32,16 @@ class Pace:
         limit: most requests under way at once; infinite until the service first pushes back.
         in_flight: requests under way, and throttled ones that wait to be sent again: those
             keep their place, so that nothing else takes it meanwhile.
+        demand: requests worth having under way.
         epoch: counts the cuts of ``limit``; a request's failure cuts once at most what it
             was sent under.
     """
 
-    __slots__ = ("_filled_at", "_savings", "epoch", "in_flight", "limit")
+    __slots__ = ("_filled_at", "_savings", "demand", "epoch", "in_flight", "limit")
 
     def __init__(self) -> None:
         self.limit = math.inf
+        self.demand = Demand()
         self.in_flight = 0
         self.epoch = 0
         self._savings = _MOST_SAVED
@@ -56,9 +60,15 @@ class Pace:
         with _lock:
             self.in_flight -= 1
 
-    def succeed(self) -> None:
-        """Give a place back after a success."""
+    def succeed(self, size_bytes: int, seconds: float) -> None:
+        """Give a place back after a success.
+
+        Args:
+            size_bytes: of the body.
+            seconds: that the last attempt took.
+        """
         with _lock:
+            self.demand.learn(size_bytes, seconds, self.in_flight)
             self.in_flight -= 1
             self.limit += 1 / self.limit
             self._savings = min(_MOST_SAVED, self._savings + _EARNED)
