@@ -82,7 +82,7 @@ class OSSProvider(HttpProvider):
         settings, times = resolved(self.options, bucket), self.transfer
         self.options = settings
         self._client: ClientSlot[OSSClient] = ClientSlot(
-            lambda: open_client(bucket, settings, times, self.connection, self._credentials())
+            lambda: open_client(bucket, settings, times, self.connection, self._credentials)
         )
 
     @property

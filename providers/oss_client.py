@@ -13,6 +13,8 @@ from providers.errors import AccessDeniedError, SettingsError
 from providers.oss_access import Credentials
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from providers.connections import Connection
     from providers.options import OSSOptions, TransferOptions
 
@@ -169,7 +171,7 @@ def open_client(
     options: OSSOptions,
     transfer: TransferOptions,
     connection: Connection,
-    credentials: Credentials | None,
+    find: Callable[[], Credentials | None],
 ) -> OSSClient:
     """Make the client of a bucket, with resolved options. Sends nothing.
 
@@ -177,6 +179,7 @@ def open_client(
         SettingsError: oss2 is not installed.
     """
     oss2 = _load()
+    credentials = find()
     auth = _auth(oss2, credentials, options)
     session = oss2.Session(pool_size=transfer.max_connections)
     # The environment is read once, for reads and all else alike.

@@ -15,7 +15,6 @@ _SDKS = (
     "lightning",
     "oss2",
     "pyarrow",
-    "pycurl",
     "pytest",
     "ray",
     "requests",
