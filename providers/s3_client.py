@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import io
 import logging
 import re
 import threading
@@ -352,10 +353,11 @@ class ReadableBody:
         self._at += len(piece)
         return piece
 
-    def seek(self, offset: int) -> int:
-        """Go to a place counted from the start."""
-        self._at = offset
-        return offset
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place counted from the start, from here or from the end."""
+        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self.data)}
+        self._at = bases[whence] + offset
+        return self._at
 
     def tell(self) -> int:
         """Return the place of the next read."""
