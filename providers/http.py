@@ -20,6 +20,7 @@ from providers.errors import ProviderError, ThrottledError, TimedOutError
 from providers.exchange import Transfer
 from providers.gets import W
 from providers.handles import HandleSettings, leased
+from providers.hedging import FirstBytes, Hedges, first_bytes_of
 from providers.pacing import Pace, bytes_under_way, pace_of
 from providers.retry import Failures, RetryPolicy
 from providers.watching import Watch
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     from threading import Event
 
     from providers.base import Provider
+    from providers.counters import Amounts
     from providers.gets import Body
     from providers.handles import Lease, Slot
     from providers.options import TransferOptions
+    from providers.values import HttpRequest
 
 __all__ = ["fetch"]
 
@@ -90,9 +93,12 @@ class _Route:
     Attributes:
         endpoint: ``scheme://host:port`` of its requests; empty: none was signed yet.
         pace: of that endpoint.
+        first_bytes: of that endpoint.
     """
 
-    __slots__ = ("_connection", "_lease", "_settings", "_slots", "endpoint", "pace")
+    __slots__ = (
+        "_connection", "_lease", "_settings", "_slots", "endpoint", "first_bytes", "pace",
+    )  # fmt: skip
 
     def __init__(self, provider: Provider, lease: Lease) -> None:
         connection: Connection | None = getattr(provider, "connection", None)
@@ -102,6 +108,7 @@ class _Route:
         self._slots: list[Slot] = []
         self.endpoint = ""
         self.pace = Pace()
+        self.first_bytes = FirstBytes()
 
     def turn_to(self, endpoint: str, options: TransferOptions) -> None:
         """Follow the provider to another endpoint."""
@@ -109,6 +116,7 @@ class _Route:
         patience = max(options.low_speed_seconds, math.ceil(options.first_byte_timeout_seconds))
         self.endpoint = endpoint
         self.pace = pace_of(endpoint)
+        self.first_bytes = first_bytes_of(endpoint)
         self._settings = HandleSettings(
             connection=self._connection,
             proxy=choose_proxy(endpoint) if proxy is None else proxy,
@@ -150,7 +158,8 @@ class _Stream(Watch[W]):
         self._paused_at = -math.inf
         self._tick_at = 0.0
         self._tick_seconds = min(_TICK_SECONDS, options.first_byte_timeout_seconds / 4)
-        self._requests = self._bytes_read = 0
+        self._hedges: Hedges[W] | None = Hedges() if options.hedge else None
+        self._counts = _zeros()
         self._lease: Lease
 
     # ---- The loop ------------------------------------------------------------------------
@@ -208,13 +217,15 @@ class _Stream(Watch[W]):
         multi = self._lease.multi
         multi.perform()
         _, finished, failed = multi.info_read()
-        for easy in finished:
-            self._finish(easy, 0, "")
-        for easy, code, message in failed:
-            self._finish(easy, code, message)
+        for easy, code, message in (*((easy, 0, "") for easy in finished), *failed):
+            # One that finished beside its twin may have been given up already.
+            if easy in self._active:
+                self._finish(easy, code, message)
         if self._unsized:
             self._learn_sizes()
         now = self.clock()
+        if self._hedges is not None:
+            self._hedge_late(self._hedges, now)
         if now >= self._tick_at:
             self._tick_at = now + self._tick_seconds
             self._tick(now)
@@ -227,6 +238,8 @@ class _Stream(Watch[W]):
         """Sleep until libcurl, a retry or the clock wants something."""
         began = time.monotonic()
         seconds = max(0.0, self._tick_at - self.clock())
+        if self._hedges is not None:
+            seconds = min(seconds, self._hedges.late_in)
         if self._blocked:
             seconds = min(seconds, _RECHECK_SECONDS)
         if self._retries and len(self._active) < self._options.max_in_flight:
@@ -309,7 +322,11 @@ class _Stream(Watch[W]):
         if route is None:
             route = self._routes[provider] = _Route(provider, self._lease)
         pace = route.pace
-        if not pace.enter(self._options.max_connections, always=not self._places):
+        options = self._options
+        most = options.max_connections
+        if options.adaptive:
+            most = min(most, pace.demand.wanted)
+        if not pace.enter(most, always=not self._places):
             self._blocked = True
             return False
         self._places += 1
@@ -317,9 +334,12 @@ class _Stream(Watch[W]):
         return True
 
     def _leave(self, transfer: Transfer[W]) -> None:
-        if transfer.pace is not None:
-            transfer.pace.leave()
-            transfer.pace = None
+        self._give_place(transfer.pace)
+        transfer.pace = None
+
+    def _give_place(self, pace: Pace | None) -> None:
+        if pace is not None:
+            pace.leave()
             self._places -= 1
 
     def _start(self, transfer: Transfer[W]) -> None:
@@ -332,6 +352,10 @@ class _Stream(Watch[W]):
         if request is None:
             self._settle(transfer, transfer.call_verb())
             return
+        self._send(transfer, request)
+
+    def _send(self, transfer: Transfer[W], request: HttpRequest) -> None:
+        """Send one signed attempt."""
         route, url = self._routes[transfer.get.provider], request.url
         path = url.find("/", 8)
         endpoint = url if path < 0 else url[:path]
@@ -349,7 +373,7 @@ class _Stream(Watch[W]):
         transfer.sent, transfer.sent_at = self.clock(), time.monotonic()
         self._active[slot.easy] = transfer
         self._lease.multi.add_handle(slot.easy)
-        self._requests += 1
+        self._counts["requests"] += 1
 
     # ---- Finishing -----------------------------------------------------------------------
 
@@ -357,14 +381,22 @@ class _Stream(Watch[W]):
         """Take one attempt's outcome."""
         transfer = self._active.pop(easy)
         self._lease.multi.remove_handle(easy)
+        if self._hedges is not None and transfer in self._hedges.parting:
+            transfer.unload()
+            self._give_place(self._hedges.parting.pop(transfer))
+            return
         outcome = transfer.conclude(code, message)
         if not isinstance(outcome, ProviderError) and transfer.slot is not None:
             lines = transfer.slot.lines
             outcome = self._finisher.finish(transfer.get, transfer.told, lines, outcome)
             if isinstance(outcome, ProviderError):
                 transfer.forget()
-        self._bytes_read += transfer.received
+        self._count_answer(transfer)
         transfer.unload()
+        owner = self._decide(transfer, failed=isinstance(outcome, ProviderError))
+        if owner is None:
+            return
+        transfer = owner
         if not isinstance(outcome, ProviderError):
             self._settle(transfer, outcome)
         elif (
@@ -378,11 +410,20 @@ class _Stream(Watch[W]):
         else:
             self._failed(transfer, outcome)
 
+    def _count_answer(self, transfer: Transfer[W]) -> None:
+        self._counts["bytes_read"] += transfer.received
+        if transfer.answered():
+            seconds = transfer.first_byte_seconds()
+            self._counts["answers"] += 1
+            self._counts["first_byte_seconds"] += seconds
+            if self._hedges is not None and transfer.sent_at > self._paused_at:
+                self._routes[transfer.get.provider].first_bytes.learn(seconds)
+
     def _settle(self, transfer: Transfer[W], result: Body | ProviderError) -> None:
         """Keep a result until it is handed over."""
         if not isinstance(result, ProviderError):
             if transfer.pace is not None:
-                transfer.pace.succeed()
+                transfer.pace.succeed(len(result), self.clock() - transfer.sent)
                 transfer.pace = None
                 self._places -= 1
             self._charge(transfer, len(result))
@@ -408,6 +449,7 @@ class _Stream(Watch[W]):
             failures = Failures(self._policy, transfer.get.provider.recover)
             transfer.failures = failures
         pushed = pace is not None and _pushes_back(error)
+        self._counts["throttles"] += pushed and not isinstance(error, TimedOutError)
         if pushed and pace is not None:
             pace.push_back(transfer.epoch)
         least = pace.pay_retry() if pace is not None and error.retryable else 0.0
@@ -436,10 +478,76 @@ class _Stream(Watch[W]):
         for easy, transfer in tuple(self._active.items()):
             if now - transfer.sent > limit and not transfer.answered():
                 self._cut(easy)
-                self._failed(transfer, transfer.timed_out(f"no answer within {limit:g} s"))
+                owner = self._decide(transfer, failed=True)
+                if owner is not None:
+                    self._failed(owner, owner.timed_out(f"no answer within {limit:g} s"))
         self.warn_of_stalls(now)
         if not self._lease.beyond_select:
             self._lease.beyond_select = _next_descriptor() >= _SELECTABLE
+
+    # ---- Hedging -------------------------------------------------------------------------
+
+    def _hedge_late(self, hedges: Hedges[W], now: float) -> None:
+        """Send again what other reads say should have been answered by now."""
+        hedges.late_in = math.inf
+        for transfer in tuple(self._active.values()):
+            if not hedges.may_hedge(transfer):
+                continue
+            first_bytes = self._routes[transfer.get.provider].first_bytes
+            left = first_bytes.late_seconds - (now - transfer.sent)
+            if left > 0:
+                hedges.late_in = min(hedges.late_in, left)
+            elif len(self._active) < self._options.max_in_flight:
+                self._hedge(hedges, transfer, first_bytes)
+
+    def _hedge(self, hedges: Hedges[W], primary: Transfer[W], first_bytes: FirstBytes) -> None:
+        """Send a second request for a read if there is a place, room and budget for it."""
+        twin = Transfer(primary.get, primary.charge, self.clock())
+        if not self._enter(twin):
+            return
+        if self._bytes.take(twin.charge, self._options.max_bytes_in_flight, always=False):
+            request = _sign_quietly(twin) if first_bytes.pay() else None
+            if request is not None:
+                hedges.pair(primary, twin)
+                self._send(twin, request)
+                self._counts["hedges"] += 1
+                return
+            self._bytes.give(twin.charge)
+        self._leave(twin)
+
+    def _decide(self, ended: Transfer[W], *, failed: bool) -> Transfer[W] | None:
+        """Return the read whose outcome this is; None: its other request is still under way."""
+        hedges = self._hedges
+        if hedges is None:
+            return ended
+        primary, twin = hedges.primaries.get(ended), hedges.twins.get(ended)
+        if primary is not None:
+            hedges.unpair(ended)
+            self._bytes.give(ended.charge)
+            if primary.slot is not None:
+                if failed:
+                    self._leave(ended)
+                    return None
+                self._part(hedges, primary)
+            primary.pace, ended.pace = ended.pace, None
+            return primary
+        if twin is not None and failed:
+            self._leave(ended)
+            return None
+        if twin is not None:
+            hedges.unpair(twin)
+            self._bytes.give(twin.charge)
+            self._part(hedges, twin)
+        return ended
+
+    def _part(self, hedges: Hedges[W], loser: Transfer[W]) -> None:
+        """Let a short rest in, so that the connection stays usable; give up a long one."""
+        left = loser.bytes_left() if loser.answered() else None
+        if left is not None and left <= _DRAIN_BYTES:
+            hedges.parting[loser], loser.pace = loser.pace, None
+        elif loser.slot is not None:
+            self._cut(loser.slot.easy)
+            self._leave(loser)
 
     # ---- Ending --------------------------------------------------------------------------
 
@@ -470,13 +578,41 @@ class _Stream(Watch[W]):
         for transfer in self.outstanding:
             self._leave(transfer)
             self._bytes.give(transfer.charge)
+        if self._hedges is not None:
+            for twin in self._hedges.primaries:
+                self._leave(twin)
+                self._bytes.give(twin.charge)
+            for pace in self._hedges.parting.values():
+                self._give_place(pace)
         self._tell_counts()
         self.unwatch()
 
     def _tell_counts(self) -> None:
-        unverified, self._finisher.unverified = self._finisher.unverified, 0
-        count(requests=self._requests, bytes_read=self._bytes_read, unverified_reads=unverified)
-        self._requests = self._bytes_read = 0
+        self._counts["unverified_reads"] = self._finisher.unverified
+        self._finisher.unverified = 0
+        count(**self._counts)
+        self._counts = _zeros()
+
+
+def _zeros() -> Amounts:
+    """Return what a stream counts, before there is anything to count."""
+    return {
+        "requests": 0,
+        "answers": 0,
+        "bytes_read": 0,
+        "throttles": 0,
+        "hedges": 0,
+        "unverified_reads": 0,
+        "first_byte_seconds": 0.0,
+    }
+
+
+def _sign_quietly(twin: Transfer[Any]) -> HttpRequest | None:
+    """Sign a second request; where that fails, the first will tell."""
+    try:
+        return twin.sign()
+    except ProviderError:
+        return None
 
 
 def _pushes_back(error: ProviderError) -> bool:

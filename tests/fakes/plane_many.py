@@ -16,7 +16,7 @@ from providers.options import TransferOptions
 from tests.fakes.plane_dropping import dropped_objects
 from tests.fakes.plane_provider import PlaneProvider, Read
 
-_TRANSFER = TransferOptions(max_in_flight=4, max_connections=128)
+_TRANSFER = TransferOptions(max_in_flight=4, max_connections=128, adaptive=False)
 
 
 class Reader:

@@ -5,7 +5,7 @@ import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -115,6 +115,11 @@ def plane(objects: dict[str, bytes], certificate: Path | None = None) -> Iterato
     assert [pace.in_flight for pace in providers.pacing._paces.values() if pace.in_flight] == []
     pooled = sum(1 + len(lease._slots) for lease in providers.handles._pool)
     assert len(providers.handles._alive) == pooled
+
+
+def steady(**fields: Any) -> TransferOptions:
+    """Options under which as many requests are under way as may be, 32 unless said otherwise."""
+    return TransferOptions(**{"adaptive": False, "max_in_flight": 32, **fields})
 
 
 def read_all(

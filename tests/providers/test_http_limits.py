@@ -11,7 +11,7 @@ from providers.options import TransferOptions
 from providers.retry import without_waiting
 from providers.values import ByteRange
 from tests.fakes.plane_crowds import Crowd
-from tests.fakes.plane_provider import PlaneProvider, Read, plane, read_all
+from tests.fakes.plane_provider import PlaneProvider, Read, plane, read_all, steady
 from tests.fakes.plane_server import Exchange, Fault, PlaneServer, stall_after
 
 OBJECTS = {f"n{number}": bytes([number]) * 1000 for number in range(60)}
@@ -42,12 +42,12 @@ def right(count: int = len(OBJECTS)) -> list[bytes]:
 @pytest.mark.parametrize(
     ("transfer", "most"),
     [
-        (TransferOptions(max_in_flight=5), 5),
-        (TransferOptions(max_in_flight=1), 1),
-        (TransferOptions(max_in_flight=20, max_connections=6), 6),
-        (TransferOptions(prefetch_objects=4), 4),
-        (TransferOptions(max_bytes_in_flight=7_999), 7),
-        (TransferOptions(max_bytes_in_flight=10), 1),
+        (steady(max_in_flight=5), 5),
+        (steady(max_in_flight=1), 1),
+        (steady(max_in_flight=20, max_connections=6), 6),
+        (steady(prefetch_objects=4), 4),
+        (steady(max_bytes_in_flight=7_999), 7),
+        (steady(max_bytes_in_flight=10), 1),
     ],
 )
 def test_as_many_as_allowed_and_no_more(
@@ -68,7 +68,7 @@ def test_ranges_count_by_their_length(server: PlaneServer) -> None:
     server.fault(crowd, times=None)
     spans = [ByteRange(start, start + 100_000) for start in range(0, 3_000_000, 100_000)]
     reads = [Read(provider, "large", span) for span in spans]
-    found = read_all(reads, TransferOptions(max_bytes_in_flight=399_999))
+    found = read_all(reads, steady(max_bytes_in_flight=399_999))
     assert found == [b"L" * 100_000] * 30
     assert crowd.most == 3
 
@@ -77,7 +77,7 @@ def test_connections_are_the_process_s(server: PlaneServer) -> None:
     """Streams share them; each may have one request under way even where there is no room."""
     crowd = Crowd(6, 3 * len(OBJECTS))
     server.fault(crowd, times=None)
-    transfer = TransferOptions(max_in_flight=6, max_connections=6)
+    transfer = steady(max_in_flight=6, max_connections=6)
     found: list[object] = []
     threads = [
         threading.Thread(target=lambda: found.append(read_all(reads_of(server), transfer)))
@@ -97,9 +97,9 @@ def test_connections_are_the_process_s(server: PlaneServer) -> None:
 @pytest.mark.parametrize(
     "transfer",
     [
-        TransferOptions(prefetch_objects=6),
-        TransferOptions(max_in_flight=3, prefetch_objects=6),
-        TransferOptions(max_bytes_in_flight=6_000),
+        steady(prefetch_objects=6),
+        steady(max_in_flight=3, prefetch_objects=6),
+        steady(max_bytes_in_flight=6_000),
     ],
 )
 def test_no_further_ahead_than_allowed(server: PlaneServer, transfer: TransferOptions) -> None:
@@ -122,7 +122,7 @@ def test_no_further_ahead_than_allowed(server: PlaneServer, transfer: TransferOp
 
 def test_nothing_happens_before_the_first_body_is_wanted(server: PlaneServer) -> None:
     """A stream that nobody takes from asks for nothing and holds nothing."""
-    stream = fetch(reads_of(server), TransferOptions())
+    stream = fetch(reads_of(server), steady())
     assert server.seen == []
     del stream
 
@@ -131,7 +131,7 @@ def test_sizes_that_were_not_known_are_learnt(server: PlaneServer) -> None:
     """Once heads tell the sizes, they count; the objects still arrive."""
     provider = PlaneProvider(server.endpoint)
     reads = [Read(provider, key) for key in OBJECTS]
-    transfer = TransferOptions(max_in_flight=4, max_bytes_in_flight=2_000)
+    transfer = steady(max_in_flight=4, max_bytes_in_flight=2_000)
     for taken, (_, body) in enumerate(fetch(reads, transfer), 1):
         assert body == right()[taken - 1]
         assert len(server.seen) <= taken + 2 + 4
@@ -143,7 +143,7 @@ def test_sizes_that_were_not_known_are_learnt(server: PlaneServer) -> None:
 @pytest.mark.parametrize("ordered", [True, False])
 def test_an_early_end_keeps_the_connections(server: PlaneServer, ordered: bool) -> None:
     """Short bodies still under way are drained: again and again, no new connection is made."""
-    transfer = TransferOptions(max_in_flight=8)
+    transfer = steady(max_in_flight=8)
     for _ in range(5):
         stream = fetch(reads_of(server), transfer, ordered=ordered)
         with contextlib.closing(stream):
@@ -170,7 +170,7 @@ def test_an_early_end_waits_for_nothing_long(
 
     server.fault(tell, key=key)
     provider = PlaneProvider(server.endpoint)
-    stream = fetch([Read(provider, "n0"), Read(provider, key)], TransferOptions())
+    stream = fetch([Read(provider, "n0"), Read(provider, key)], steady())
     assert next(stream)[1] == OBJECTS["n0"]
     assert begun.wait(10)
     stream.close()
@@ -185,7 +185,7 @@ def test_a_reading_loop_that_fails_leaves_nothing(server: PlaneServer) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        list(fetch(pull(), TransferOptions()))
+        list(fetch(pull(), steady()))
 
 
 # ---- Several streams -------------------------------------------------------------------------
@@ -194,10 +194,10 @@ def test_a_reading_loop_that_fails_leaves_nothing(server: PlaneServer) -> None:
 @pytest.mark.parametrize(
     "transfer",
     [
-        TransferOptions(),
-        TransferOptions(max_connections=1),
-        TransferOptions(max_bytes_in_flight=1),
-        TransferOptions(max_in_flight=1, prefetch_objects=1),
+        steady(),
+        steady(max_connections=1),
+        steady(max_bytes_in_flight=1),
+        steady(max_in_flight=1, prefetch_objects=1),
     ],
 )
 def test_streams_within_streams(server: PlaneServer, transfer: TransferOptions) -> None:
@@ -214,7 +214,7 @@ def test_streams_within_streams(server: PlaneServer, transfer: TransferOptions) 
 
 def test_a_stream_handed_round(server: PlaneServer) -> None:
     """Threads may take turns at one stream: each body comes once."""
-    stream = fetch(reads_of(server), TransferOptions(max_in_flight=4))
+    stream = fetch(reads_of(server), steady(max_in_flight=4))
     lock = threading.Lock()
     found: list[object] = []
 
@@ -243,7 +243,7 @@ def test_a_stream_used_by_two_threads_at_once(server: PlaneServer) -> None:
         go.wait(10)
         yield from reads_of(server)
 
-    stream = fetch(pull(), TransferOptions())
+    stream = fetch(pull(), steady())
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.extend(body for _, body in stream))
     thread.start()
@@ -270,7 +270,7 @@ def test_a_consumer_that_stays_away_loses_nothing(
     begun = threading.Event()
     if fault is not None:
         server.fault(told(begun, fault), key="big1")
-    transfer = TransferOptions(
+    transfer = steady(
         first_byte_timeout_seconds=0.5,
         connect_timeout_seconds=0.5,
         low_speed_seconds=1,

@@ -8,11 +8,10 @@ import pytest
 
 import providers.pacing
 from providers.http import fetch
-from providers.options import TransferOptions
 from providers.pacing import Pace, pace_of
 from providers.retry import Attempt, on_retry, without_waiting
 from tests.fakes.plane_crowds import Crowd, RateLimit
-from tests.fakes.plane_provider import PlaneProvider, Read, plane, read_all
+from tests.fakes.plane_provider import PlaneProvider, Read, plane, read_all, steady
 from tests.fakes.plane_server import Fault, PlaneServer, answer, reset_at_once, stall_after
 
 BODY = b"x" * 100
@@ -33,7 +32,7 @@ def test_a_wave_that_is_pushed_back_halves_once(server: PlaneServer, fault: Faul
     """Sixteen refusals or silences of one wave halve the concurrency, and no more than once."""
     crowd = Crowd(16, 16, fault)
     server.fault(crowd, times=16)
-    transfer = TransferOptions(max_in_flight=16, first_byte_timeout_seconds=1)
+    transfer = steady(max_in_flight=16, first_byte_timeout_seconds=1)
     provider = PlaneProvider(server.endpoint)
     with without_waiting():
         found = read_all([Read(provider, "a")] * 16, transfer)
@@ -49,7 +48,7 @@ def test_other_failures_change_no_concurrency(server: PlaneServer, fault: Fault)
     """A crash of one request says nothing of the load."""
     server.fault(fault, times=8)
     with without_waiting():
-        found = read_all([Read(PlaneProvider(server.endpoint), "a")] * 16)
+        found = read_all([Read(PlaneProvider(server.endpoint), "a")] * 16, steady())
     assert found == [BODY] * 16
     assert pace_of(server.endpoint).limit == math.inf
 
@@ -57,7 +56,7 @@ def test_other_failures_change_no_concurrency(server: PlaneServer, fault: Fault)
 def test_the_concurrency_left_is_kept_to(server: PlaneServer) -> None:
     """After a push back, fewer requests are under way; each round of successes adds one."""
     provider = PlaneProvider(server.endpoint)
-    transfer = TransferOptions(max_in_flight=32)
+    transfer = steady(max_in_flight=32)
     pace = pace_of(server.endpoint)
     pace.limit = 4.0
     crowd = Crowd(4, 20)
@@ -81,7 +80,7 @@ def test_endpoints_have_a_pace_each(server: PlaneServer) -> None:
         slow, fast = PlaneProvider(server.endpoint), PlaneProvider(other.endpoint)
         pace_of(server.endpoint).limit = 1.0
         reads = [Read(fast, "a")] * 40 + [Read(slow, "a")] * 5
-        assert read_all(reads, TransferOptions(max_in_flight=8)) == [BODY] * 45
+        assert read_all(reads, steady(max_in_flight=8)) == [BODY] * 45
         assert crowd.most == 8
 
 
@@ -116,7 +115,7 @@ def test_retries_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
     now += 0.31
     for _ in range(5):
         pace.enter(1, always=True)
-        pace.succeed()
+        pace.succeed(100, 0.1)
     assert pace.pay_retry() == 0.0
     now += 1e6
     assert [pace.pay_retry() for _ in range(100)] == [0.0] * 100
@@ -130,7 +129,7 @@ def test_a_server_with_a_rate_limit_is_not_stormed(server: PlaneServer) -> None:
     provider = PlaneProvider(server.endpoint)
     reads = (Read(provider, "a") for _ in range(3000))
     settled: tuple[int, int] | None = None
-    for taken, (_, body) in enumerate(fetch(reads, TransferOptions()), 1):
+    for taken, (_, body) in enumerate(fetch(reads, steady()), 1):
         assert body == BODY
         if taken == 1000:
             settled = limit.good, limit.refused
@@ -145,16 +144,16 @@ def test_concurrency_recovers_when_the_limit_is_gone(server: PlaneServer) -> Non
     limit = RateLimit(500)
     server.fault(limit, times=1000)
     provider = PlaneProvider(server.endpoint)
-    assert read_all([Read(provider, "a")] * 600) == [BODY] * 600
+    assert read_all([Read(provider, "a")] * 600, steady()) == [BODY] * 600
     pace = pace_of(server.endpoint)
     assert pace.limit < 16
     limit.per_second = None
-    assert read_all([Read(provider, "a")] * 1200) == [BODY] * 1200
+    assert read_all([Read(provider, "a")] * 1200, steady()) == [BODY] * 1200
     assert pace.limit >= 32
     crowd = Crowd(32, 100)
     server._rules.clear()
     server.fault(crowd, times=100)
-    assert read_all([Read(provider, "a")] * 100) == [BODY] * 100
+    assert read_all([Read(provider, "a")] * 100, steady()) == [BODY] * 100
     assert crowd.most == 32
 
 
@@ -167,7 +166,7 @@ def test_an_outage_is_not_stormed(server: PlaneServer, monkeypatch: pytest.Monke
     unsubscribe = on_retry(attempts.append)
     try:
         with without_waiting():
-            transfer = TransferOptions(max_in_flight=16, max_attempts=1000)
+            transfer = steady(max_in_flight=16, max_attempts=1000)
             assert read_all([Read(provider, "a")] * 16, transfer) == [BODY] * 16
     finally:
         unsubscribe()
