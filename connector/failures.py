@@ -10,6 +10,7 @@ from typing import Any
 
 from connector.ranks import in_worker
 from providers import AccessDeniedError, ProviderError, SettingsError
+from providers.counters import count as tally
 
 __all__ = ["Skips", "always_raised", "told"]
 
@@ -117,6 +118,7 @@ class Skips:
                 f"{self.skipped} of {self.read} samples read are bad, more than "
                 f"max_skipped={self.max_skipped} allows",
             )
+        tally(samples_skipped=1)
         now = time.monotonic()
         if now >= self._next_line:
             self._next_line = now + _SECONDS_BETWEEN_LINES

@@ -74,6 +74,7 @@ class Clock:
         if self._told is None:
             return False
         self.offset_seconds, self._told = self._told, None
+        count(refreshes=1)
         _log.warning(
             "this machine's clock is %.0f s off the service's, which signatures now go by",
             -self.offset_seconds,

@@ -46,7 +46,7 @@ class Counts:
         bytes_written: bytes of bodies sent, each counted once however often it was retried.
         retries: attempts that failed and were repeated.
         throttles: answers by which a service asked for fewer requests.
-        refreshes: times that credentials, a region or the clock were mended after a refusal.
+        refreshes: credentials renewed, early or after a refusal; regions and clocks corrected.
         hedges: second requests sent because the first was slow; ``requests`` has them too.
         samples_skipped: samples left out because they could not be read or transformed.
         unverified_reads: whole objects read with no checksum to compare them with.

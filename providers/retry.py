@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from providers.counters import count
+from providers.errors import ThrottledError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -172,7 +173,7 @@ def _report(attempt: Attempt) -> None:
     # Text, since a handler may keep what it is given, and an error keeps its frames.
     text = str(attempt.error)
     _log.info("attempt %d failed, next in %.2f s: %s", attempt.number, attempt.waited_seconds, text)
-    count(retries=1)
+    count(retries=1, throttles=int(isinstance(attempt.error, ThrottledError)))
     for hook in tuple(_hooks):
         hook(attempt)
 
