@@ -449,7 +449,6 @@ class _Stream(Watch[W]):
             failures = Failures(self._policy, transfer.get.provider.recover)
             transfer.failures = failures
         pushed = pace is not None and _pushes_back(error)
-        self._counts["throttles"] += pushed and not isinstance(error, TimedOutError)
         if pushed and pace is not None:
             pace.push_back(transfer.epoch)
         least = pace.pay_retry() if pace is not None and error.retryable else 0.0
@@ -600,7 +599,6 @@ def _zeros() -> Amounts:
         "requests": 0,
         "answers": 0,
         "bytes_read": 0,
-        "throttles": 0,
         "hedges": 0,
         "unverified_reads": 0,
         "first_byte_seconds": 0.0,

@@ -268,6 +268,20 @@ def stall_after(size: int | None) -> Fault:
     return fault
 
 
+def drip_after(size: int) -> Fault:
+    """Send the head and so many bytes, then the rest one by one, twenty a second."""
+
+    def fault(exchange: Exchange) -> None:
+        status, headers, body = exchange.properly()
+        exchange.answer(status, {**headers, "Content-Length": str(len(body))}, body[:size])
+        exchange.gone = True
+        for place in range(size, len(body)):
+            exchange.server.closing.wait(0.05)
+            exchange.link.sendall(body[place : place + 1])
+
+    return fault
+
+
 def answer(status: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Fault:
     """Answer this and nothing else."""
     return lambda exchange: exchange.answer(status, headers, body)

@@ -24,6 +24,7 @@ from tests.fakes.plane_server import (
     PlaneServer,
     answer,
     cut_after,
+    drip_after,
     reset_at_once,
     stall_after,
     then_close,
@@ -42,6 +43,7 @@ FAULTS: dict[str, Fault] = {
     "reset in mid-body": cut_after(50_000, reset=True),
     "stalled before the head": stall_after(None),
     "stalled in mid-body": stall_after(50_000),
+    "slow in mid-body": drip_after(50_000),
     "500": answer(500),
     "503": answer(503),
     "429": answer(429),
@@ -89,7 +91,7 @@ def test_one_fault_is_mended(server: PlaneServer, fault: str, kind: str) -> None
     provider = PlaneProvider(server.endpoint)
     read, right = reads_of(provider)[kind]
     server.fault(FAULTS[fault])
-    transfer = SHORT_LIMITS if "stalled" in fault else None
+    transfer = SHORT_LIMITS if fault.startswith(("slow", "stalled")) else None
     assert read_one(read, transfer) == right
     assert len(server.seen) == 2
 
@@ -102,6 +104,7 @@ def test_one_fault_is_mended(server: PlaneServer, fault: str, kind: str) -> None
         ("reset in mid-body", UnavailableError),
         ("stalled before the head", TimedOutError),
         ("stalled in mid-body", TimedOutError),
+        ("slow in mid-body", TimedOutError),
         ("500", UnavailableError),
         ("503", UnavailableError),
         ("429", ThrottledError),
@@ -117,7 +120,7 @@ def test_a_fault_that_stays_is_an_error(
     provider = PlaneProvider(server.endpoint)
     read, _ = reads_of(provider)[kind]
     server.fault(FAULTS[fault], times=None)
-    limits = SHORT_LIMITS if "stalled" in fault else TransferOptions()
+    limits = SHORT_LIMITS if fault.startswith(("slow", "stalled")) else TransferOptions()
     found = read_one(read, limits.model_copy(update={"max_attempts": 2}))
     assert isinstance(found, error)
     assert len(server.seen) == 2

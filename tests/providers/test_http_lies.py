@@ -122,6 +122,7 @@ def test_a_buffer_that_is_too_short(server: PlaneServer, size: int, span: ByteRa
         amended({"Content-Range": "bytes 1001-149999/200000"}),
         amended({"Content-Range": "bytes 1000-150000/200000"}),
         amended({"Content-Range": "bytes 1000-999/200000"}),
+        amended({"Content-Range": "bytes 1000-50999/200000"}),
         amended({"Content-Range": f"bytes 1000-{'9' * 5000}/200000"}),
         amended({"Content-Range": "bytes 1000-149999/200000"}, status=203),
     ],
@@ -134,6 +135,17 @@ def test_another_range_than_was_asked_for(server: PlaneServer, fault: Fault, int
     assert isinstance(found, ProviderError)
     assert not found.retryable
     assert str(found).startswith("get plane://bucket/large: ")
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("into", [False, True])
+def test_a_range_that_was_not_asked_for(server: PlaneServer, into: bool) -> None:
+    """A part never passes for the whole."""
+    buffer = memoryview(bytearray(300_000)) if into else None
+    part = answer(206, {"Content-Range": "bytes 0-99/200000"}, BODY[:100])
+    server.fault(part, times=None)
+    found = read_one(Read(PlaneProvider(server.endpoint), "large", into=buffer))
+    assert isinstance(found, IntegrityError)
     assert len(server.seen) == 1
 
 
