@@ -40,6 +40,7 @@ class PlaneProvider(MemoryProvider):
     """Asks a server at `endpoint`; its verbs other than `signed_get` are those of memory."""
 
     scheme: ClassVar[str] = "plane"
+    signs_reads: ClassVar[bool] = True
     pins_by_etag: ClassVar[bool] = True
 
     def __init__(
