@@ -14,16 +14,15 @@ from collections import deque
 from itertools import count as numbers
 from typing import TYPE_CHECKING, Any
 
-from providers.connections import Connection, choose_ca, choose_proxy
 from providers.counters import count
 from providers.errors import ProviderError, ThrottledError, TimedOutError
 from providers.exchange import Transfer
 from providers.gets import W
-from providers.handles import HandleSettings, leased
-from providers.hedging import FirstBytes, Hedges, first_bytes_of
-from providers.pacing import Pace, bytes_under_way, pace_of
+from providers.handles import leased
+from providers.hedging import SHORT_BYTES, HedgedStream, Hedges
+from providers.pacing import Pace, bytes_under_way
 from providers.retry import Failures, RetryPolicy
-from providers.watching import Watch
+from providers.routes import Route
 from providers.whole import Finisher
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from providers.base import Provider
     from providers.counters import Amounts
     from providers.gets import Body
-    from providers.handles import Lease, Slot
+    from providers.handles import Lease
     from providers.options import TransferOptions
     from providers.values import HttpRequest
 
@@ -48,7 +47,6 @@ _SPIN_SECONDS = 0.002
 _SELECTABLE = 960
 """``select`` sees no descriptor from 1,024 on; from here on it is not relied upon."""
 _BUSY = 503
-_DRAIN_BYTES = 64 << 10
 _DRAIN_SECONDS = 0.25
 
 
@@ -87,51 +85,7 @@ def fetch(
     return _Stream(iter(gets), transfer, ordered, stop).run()
 
 
-class _Route:
-    """What all reads from one provider share within a stream.
-
-    Attributes:
-        endpoint: ``scheme://host:port`` of its requests; empty: none was signed yet.
-        pace: of that endpoint.
-        first_bytes: of that endpoint.
-    """
-
-    __slots__ = (
-        "_connection", "_lease", "_settings", "_slots", "endpoint", "first_bytes", "pace",
-    )  # fmt: skip
-
-    def __init__(self, provider: Provider, lease: Lease) -> None:
-        connection: Connection | None = getattr(provider, "connection", None)
-        self._connection = connection or Connection(choose_ca(provider.scheme))
-        self._lease = lease
-        self._settings: HandleSettings
-        self._slots: list[Slot] = []
-        self.endpoint = ""
-        self.pace = Pace()
-        self.first_bytes = FirstBytes()
-
-    def turn_to(self, endpoint: str, options: TransferOptions) -> None:
-        """Follow the provider to another endpoint."""
-        proxy = self._connection.proxy
-        patience = max(options.low_speed_seconds, math.ceil(options.first_byte_timeout_seconds))
-        self.endpoint = endpoint
-        self.pace = pace_of(endpoint)
-        self.first_bytes = first_bytes_of(endpoint)
-        self._settings = HandleSettings(
-            connection=self._connection,
-            proxy=choose_proxy(endpoint) if proxy is None else proxy,
-            connect_timeout_seconds=options.connect_timeout_seconds,
-            low_speed_bytes_per_second=options.low_speed_bytes_per_second,
-            low_speed_seconds=patience,
-        )
-        self._slots = self._lease.idle(self._settings)
-
-    def take_slot(self) -> Slot:
-        """Return an unused handle."""
-        return self._slots.pop() if self._slots else self._lease.new_slot(self._settings)
-
-
-class _Stream(Watch[W]):
+class _Stream(HedgedStream[W]):
     """One call of ``fetch``."""
 
     def __init__(
@@ -146,7 +100,7 @@ class _Stream(Watch[W]):
         self._policy = RetryPolicy(options.max_attempts, options.give_up_after_seconds)
         self._next: W | None = None
         self._bytes = bytes_under_way()
-        self._routes: dict[Provider, _Route] = {}
+        self._routes: dict[Provider, Route] = {}
         # Reads in the order in which they are handed over, and those finished out of order.
         self._queue: deque[Transfer[W]] = deque()
         self._active: dict[Any, Transfer[W]] = {}
@@ -320,7 +274,7 @@ class _Stream(Watch[W]):
         provider = transfer.get.provider
         route = self._routes.get(provider)
         if route is None:
-            route = self._routes[provider] = _Route(provider, self._lease)
+            route = self._routes[provider] = Route(provider, self._lease)
         pace = route.pace
         options = self._options
         most = options.max_connections
@@ -484,70 +438,6 @@ class _Stream(Watch[W]):
         if not self._lease.beyond_select:
             self._lease.beyond_select = _next_descriptor() >= _SELECTABLE
 
-    # ---- Hedging -------------------------------------------------------------------------
-
-    def _hedge_late(self, hedges: Hedges[W], now: float) -> None:
-        """Send again what other reads say should have been answered by now."""
-        hedges.late_in = math.inf
-        for transfer in tuple(self._active.values()):
-            if not hedges.may_hedge(transfer):
-                continue
-            first_bytes = self._routes[transfer.get.provider].first_bytes
-            left = first_bytes.late_seconds - (now - transfer.sent)
-            if left > 0:
-                hedges.late_in = min(hedges.late_in, left)
-            elif len(self._active) < self._options.max_in_flight:
-                self._hedge(hedges, transfer, first_bytes)
-
-    def _hedge(self, hedges: Hedges[W], primary: Transfer[W], first_bytes: FirstBytes) -> None:
-        """Send a second request for a read if there is a place, room and budget for it."""
-        twin = Transfer(primary.get, primary.charge, self.clock())
-        if not self._enter(twin):
-            return
-        if self._bytes.take(twin.charge, self._options.max_bytes_in_flight, always=False):
-            request = _sign_quietly(twin) if first_bytes.pay() else None
-            if request is not None:
-                hedges.pair(primary, twin)
-                self._send(twin, request)
-                self._counts["hedges"] += 1
-                return
-            self._bytes.give(twin.charge)
-        self._leave(twin)
-
-    def _decide(self, ended: Transfer[W], *, failed: bool) -> Transfer[W] | None:
-        """Return the read whose outcome this is; None: its other request is still under way."""
-        hedges = self._hedges
-        if hedges is None:
-            return ended
-        primary, twin = hedges.primaries.get(ended), hedges.twins.get(ended)
-        if primary is not None:
-            hedges.unpair(ended)
-            self._bytes.give(ended.charge)
-            if primary.slot is not None:
-                if failed:
-                    self._leave(ended)
-                    return None
-                self._part(hedges, primary)
-            primary.pace, ended.pace = ended.pace, None
-            return primary
-        if twin is not None and failed:
-            self._leave(ended)
-            return None
-        if twin is not None:
-            hedges.unpair(twin)
-            self._bytes.give(twin.charge)
-            self._part(hedges, twin)
-        return ended
-
-    def _part(self, hedges: Hedges[W], loser: Transfer[W]) -> None:
-        """Let a short rest in, so that the connection stays usable; give up a long one."""
-        left = loser.bytes_left() if loser.answered() else None
-        if left is not None and left <= _DRAIN_BYTES:
-            hedges.parting[loser], loser.pace = loser.pace, None
-        elif loser.slot is not None:
-            self._cut(loser.slot.easy)
-            self._leave(loser)
-
     # ---- Ending --------------------------------------------------------------------------
 
     def _cut(self, easy: Any) -> None:
@@ -560,7 +450,7 @@ class _Stream(Watch[W]):
         multi, until = self._lease.multi, time.monotonic() + _DRAIN_SECONDS
         for easy, transfer in tuple(self._active.items()):
             left = transfer.bytes_left()
-            if left is None or left > _DRAIN_BYTES:
+            if left is None or left > SHORT_BYTES:
                 self._cut(easy)
         while self._active and time.monotonic() < until:
             multi.perform()
@@ -603,14 +493,6 @@ def _zeros() -> Amounts:
         "unverified_reads": 0,
         "first_byte_seconds": 0.0,
     }
-
-
-def _sign_quietly(twin: Transfer[Any]) -> HttpRequest | None:
-    """Sign a second request; where that fails, the first will tell."""
-    try:
-        return twin.sign()
-    except ProviderError:
-        return None
 
 
 def _pushes_back(error: ProviderError) -> bool:

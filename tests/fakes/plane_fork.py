@@ -6,6 +6,7 @@ reads on. Exits with 0 if every body was right everywhere.
 """
 
 import argparse
+import contextlib
 import faulthandler
 import gc
 import os
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 
 import providers.counters
 import providers.handles
+import providers.hedging
 import providers.pacing
 from providers.connections import Connection
 from providers.http import fetch
@@ -76,7 +78,10 @@ def child(reader: Reader, inherited: Iterator[tuple[Read, object]], ending: str)
 
 def hold_locks(held: threading.Event, release: threading.Event) -> None:
     """Hold every lock of the engine, as a thread may that a fork does not copy."""
-    with providers.handles._lock, providers.pacing._lock, providers.counters._lock:
+    modules = (providers.handles, providers.pacing, providers.counters, providers.hedging)
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(module._lock)
         held.set()
         release.wait()
 

@@ -11,10 +11,11 @@ from providers.errors import (
     PreconditionError,
     ProviderError,
     SettingsError,
+    TimedOutError,
     UnavailableError,
 )
 from providers.options import TransferOptions
-from providers.retry import without_waiting
+from providers.retry import Attempt, on_retry, without_waiting
 from providers.values import ByteRange, ObjectInfo
 from tests.fakes.plane_provider import PlaneProvider, Read, plane, read_all, read_one
 from tests.fakes.plane_server import (
@@ -357,5 +358,11 @@ def test_a_body_slower_than_allowed_is_resumed(server: PlaneServer) -> None:
     transfer = TransferOptions(
         first_byte_timeout_seconds=0.5, low_speed_seconds=1, low_speed_bytes_per_second=0
     )
-    assert read_one(Read(PlaneProvider(server.endpoint), "large"), transfer) == BODY
+    attempts: list[Attempt] = []
+    unsubscribe = on_retry(attempts.append)
+    try:
+        assert read_one(Read(PlaneProvider(server.endpoint), "large"), transfer) == BODY
+    finally:
+        unsubscribe()
+    assert [type(attempt.error) for attempt in attempts] == [TimedOutError]
     assert [seen.headers.get("range") for seen in server.seen] == [None, "bytes=50000-"]

@@ -117,6 +117,7 @@ def test_retries_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
         pace.enter(1, always=True)
         pace.succeed(100, 0.1)
     assert pace.pay_retry() == 0.0
+    assert round(pace.pay_retry(), 2) == 0.09
     now += 1e6
     assert [pace.pay_retry() for _ in range(100)] == [0.0] * 100
     assert pace.pay_retry() > 0

@@ -8,10 +8,9 @@ import pytest
 
 import providers.watching
 from providers.counters import snapshot
-from providers.http import fetch
-from providers.options import TransferOptions
+from providers.exchange import Transfer
 from providers.retry import without_waiting
-from providers.watching import in_flight
+from providers.watching import Watch, in_flight
 from tests.fakes.plane_provider import PlaneProvider, Read, plane, read_all, steady
 from tests.fakes.plane_server import Exchange, Fault, PlaneServer, after, answer, cut_after, in_turn
 
@@ -89,33 +88,26 @@ def test_a_read_that_does_not_move_is_warned_of(
 
 
 def test_a_reminder_comes_less_often_than_the_first_warning(
-    server: PlaneServer, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """After half a minute, then each minute; bytes that come start the count anew."""
-    go, held = threading.Event(), threading.Event()
-    server.fault(part_then(go, 60_000, held), key="a")
-    stream = fetch([Read(PlaneProvider(server.endpoint), "a")], TransferOptions())
-    found: list[object] = []
-    reader = threading.Thread(target=lambda: found.extend(body for _, body in stream))
-    reader.start()
-    assert held.wait(10)
-    (watch,) = providers.watching._streams.values()
-    now = watch.clock()
-    (transfer,) = watch.outstanding
-    transfer.most_seen = 1 << 40  # nothing that comes meanwhile is progress
-    transfer.progressed = transfer.warned = now
-    counts = []
-    for seconds in (29, 30.5, 31, 89, 91, 150, 151):
-        watch.warn_of_stalls(now + seconds)
-        counts.append(len([r for r in caplog.records if r.name == "providers.watching"]))
-    transfer.most_seen = -1
-    watch.warn_of_stalls(now + 300)
-    watch.warn_of_stalls(now + 329)
-    assert len([r for r in caplog.records if r.name == "providers.watching"]) == counts[-1]
-    assert counts == [0, 1, 1, 1, 2, 2, 3]
-    go.set()
-    reader.join()
-    assert found == [BODY]
+    watch: Watch[Read] = Watch()
+    transfer = Transfer(Read(PlaneProvider("http://nowhere"), "a"), 0, 0.0)
+    watch.outstanding.add(transfer)
+    warned = []
+    for seconds in (29.0, 30.5, 31.0, 89.0, 91.0, 150.0, 151.0):
+        caplog.clear()
+        watch.warn_of_stalls(seconds)
+        warned.append(len(caplog.records))
+    assert warned == [0, 1, 0, 0, 1, 0, 1]
+    assert "nothing came for 151 s" in caplog.text
+    transfer.reached = 100
+    caplog.clear()
+    for seconds in (152.0, 181.0):
+        watch.warn_of_stalls(seconds)
+    assert caplog.records == []
+    watch.warn_of_stalls(182.0)
+    assert "nothing came for 30 s" in caplog.text
 
 
 def test_everything_is_counted(server: PlaneServer) -> None:

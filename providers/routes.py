@@ -1,0 +1,62 @@
+"""The way to one store within a stream: endpoint, handles, pace."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from providers.connections import Connection, choose_ca, choose_proxy
+from providers.handles import HandleSettings
+from providers.hedging import FirstBytes, first_bytes_of
+from providers.pacing import Pace, pace_of
+
+if TYPE_CHECKING:
+    from providers.base import Provider
+    from providers.handles import Lease, Slot
+    from providers.options import TransferOptions
+
+__all__ = ["Route"]
+
+
+class Route:
+    """What all reads from one provider share within a stream.
+
+    Attributes:
+        endpoint: ``scheme://host:port`` of its requests; empty: none was signed yet.
+        pace: of that endpoint.
+        first_bytes: of that endpoint.
+    """
+
+    __slots__ = (
+        "_connection", "_lease", "_settings", "_slots", "endpoint", "first_bytes", "pace",
+    )  # fmt: skip
+
+    def __init__(self, provider: Provider, lease: Lease) -> None:
+        connection: Connection | None = getattr(provider, "connection", None)
+        self._connection = connection or Connection(choose_ca(provider.scheme))
+        self._lease = lease
+        self._settings: HandleSettings
+        self._slots: list[Slot] = []
+        self.endpoint = ""
+        self.pace = Pace()
+        self.first_bytes = FirstBytes()
+
+    def turn_to(self, endpoint: str, options: TransferOptions) -> None:
+        """Follow the provider to another endpoint."""
+        proxy = self._connection.proxy
+        patience = max(options.low_speed_seconds, math.ceil(options.first_byte_timeout_seconds))
+        self.endpoint = endpoint
+        self.pace = pace_of(endpoint)
+        self.first_bytes = first_bytes_of(endpoint)
+        self._settings = HandleSettings(
+            connection=self._connection,
+            proxy=choose_proxy(endpoint) if proxy is None else proxy,
+            connect_timeout_seconds=options.connect_timeout_seconds,
+            low_speed_bytes_per_second=options.low_speed_bytes_per_second,
+            low_speed_seconds=patience,
+        )
+        self._slots = self._lease.idle(self._settings)
+
+    def take_slot(self) -> Slot:
+        """Return an unused handle."""
+        return self._slots.pop() if self._slots else self._lease.new_slot(self._settings)
