@@ -20,7 +20,7 @@ from providers.options import TransferOptions
 from providers.retry import without_waiting
 from tests.fakes.plane_certificate import make_certificate
 from tests.fakes.plane_provider import PlaneProvider, Read, plane, read_all, read_one
-from tests.fakes.plane_server import PlaneServer, answer
+from tests.fakes.plane_server import PlaneServer, answer, stall_after
 
 HOST = "plane.test"
 BODY = b"body"
@@ -302,3 +302,15 @@ def test_a_connection_that_is_not_made_in_time() -> None:
             listener.accept()[0].close()
         with pytest.raises(BlockingIOError):
             listener.accept()
+
+
+@pytest.mark.parametrize("into", [False, True])
+def test_an_answer_that_does_not_begin_in_time(server: PlaneServer, into: bool) -> None:
+    """Each attempt is given up after the time for the first byte, long before that for silence."""
+    server.fault(stall_after(None), times=None)
+    transfer = TransferOptions(first_byte_timeout_seconds=0.2, low_speed_seconds=50, max_attempts=3)
+    buffer = memoryview(bytearray(10)) if into else None
+    found = read_one(Read(PlaneProvider(server.endpoint), "a", into=buffer), transfer)
+    assert isinstance(found, TimedOutError)
+    assert "no answer within 0.2 s" in str(found)
+    assert len(server.seen) == 3
