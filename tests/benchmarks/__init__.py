@@ -1,0 +1,1 @@
+"""Benchmarks against the connectors and clients that users would pick instead."""

@@ -1,0 +1,1 @@
+"""What is measured: this project, and each peer at its best public setting."""
