@@ -35,7 +35,9 @@ def server() -> Iterator[PlaneServer]:
 def warm(server: PlaneServer, *, late_seconds: float = 0.05) -> PlaneProvider:
     """Let the engine have seen enough answers, and forget the requests."""
     provider = PlaneProvider(server.endpoint)
-    assert read_all([Read(provider, key) for key in OBJECTS], ONCE) == list(OBJECTS.values())
+    assert read_all([Read(provider, key, size_bytes=1000) for key in OBJECTS], ONCE) == list(
+        OBJECTS.values()
+    )
     first_bytes = first_bytes_of(server.endpoint)
     assert 0 < first_bytes.late_seconds < 10
     # What loopback calls late is nothing; a busy machine is to hedge no more than it is told.
@@ -54,7 +56,7 @@ def test_single_requests_that_stall_are_sent_again(server: PlaneServer, ordered:
     for key in stalled:
         server.fault(stall_after(None), key=key)
     before = snapshot()
-    reads = [Read(provider, f"n{number}") for number in range(120)]
+    reads = [Read(provider, f"n{number}", size_bytes=1000) for number in range(120)]
     found = read_all(reads, ONCE, ordered=ordered)
     right = [OBJECTS[read.key] for read in reads]
     assert found == right if ordered else sorted(map(repr, found)) == sorted(map(repr, right))
@@ -80,7 +82,7 @@ def test_no_more_than_are_paid_for(server: PlaneServer) -> None:
 
     server.fault(late, times=None)
     before = snapshot()
-    found = read_all([Read(provider, f"n{number}") for number in range(100)], ONCE)
+    found = read_all([Read(provider, f"n{number}", size_bytes=1000) for number in range(100)], ONCE)
     assert found == list(OBJECTS.values())[:100]
     hedges = snapshot().hedges - before.hedges
     assert 1 <= hedges <= 5 + 100 // 20
@@ -92,7 +94,7 @@ def test_nothing_is_hedged_before_enough_is_known(server: PlaneServer) -> None:
     server.fault(stall_after(None), key="n20")
     transfer = steady(hedge=True, max_attempts=2, first_byte_timeout_seconds=0.3)
     before = snapshot()
-    reads = [Read(provider, f"n{number}") for number in range(50)]
+    reads = [Read(provider, f"n{number}", size_bytes=1000) for number in range(50)]
     assert read_all(reads, transfer) == list(OBJECTS.values())[:50]
     assert snapshot().hedges == before.hedges
     assert snapshot().retries == before.retries + 1
@@ -118,7 +120,7 @@ def test_limits_hold_for_hedges_too(server: PlaneServer) -> None:
         update={"max_in_flight": 1, "max_attempts": 2, "first_byte_timeout_seconds": 0.3}
     )
     before = snapshot()
-    assert read_all([Read(provider, "n1")], transfer) == [OBJECTS["n1"]]
+    assert read_all([Read(provider, "n1", size_bytes=1000)], transfer) == [OBJECTS["n1"]]
     assert snapshot().hedges == before.hedges
 
 
@@ -126,10 +128,12 @@ def test_limits_hold_for_hedges_too(server: PlaneServer) -> None:
 def test_one_of_two_is_enough(server: PlaneServer, failing: str) -> None:
     """A read fails only if both of its requests do, and that counts as one attempt."""
     provider = warm(server)
-    second = threading.Event()
+    second, third = threading.Event(), threading.Event()
 
     def first_late(exchange: Exchange) -> None:
         second.wait(10)
+        if failing == "second":
+            third.wait(0.3)  # six times as long as it takes to be late
         fault = cut_after(10) if failing in {"first", "both"} else after(second)
         fault(exchange)
 
@@ -138,11 +142,15 @@ def test_one_of_two_is_enough(server: PlaneServer, failing: str) -> None:
         fault = answer(500) if failing in {"second", "both"} else after(second)
         fault(exchange)
 
-    server.fault(first_late, key="n1")
-    server.fault(second_at_once, key="n1")
+    def third_if_ever(exchange: Exchange) -> None:
+        third.set()
+        exchange.answer(*exchange.properly())
+
+    for fault in (first_late, second_at_once, third_if_ever):
+        server.fault(fault, key="n1")
     before = snapshot()
     transfer = ONCE.model_copy(update={"max_attempts": 2})
-    assert read_all([Read(provider, "n1")], transfer) == [OBJECTS["n1"]]
+    assert read_all([Read(provider, "n1", size_bytes=1000)], transfer) == [OBJECTS["n1"]]
     assert snapshot().retries - before.retries == (failing == "both")
     assert len(server.asked("n1")) == (3 if failing == "both" else 2)
 
@@ -158,7 +166,7 @@ def test_a_late_first_that_still_wins(server: PlaneServer) -> None:
         stall_after(None)(exchange)
 
     server.fault(tell, key="n1")
-    assert read_all([Read(provider, "n1")], ONCE) == [OBJECTS["n1"]]
+    assert read_all([Read(provider, "n1", size_bytes=1000)], ONCE) == [OBJECTS["n1"]]
     assert len(server.asked("n1")) == 2
 
 
@@ -174,7 +182,11 @@ def test_an_early_end_amid_hedges(server: PlaneServer) -> None:
     server.fault(stall_after(None), key="n1")
     server.fault(tell, key="n1")
     server.fault(after(asked), key="n2")
-    stream = fetch([Read(provider, "n1"), Read(provider, "n2")], ONCE, ordered=False)
+    stream = fetch(
+        [Read(provider, "n1", size_bytes=1000), Read(provider, "n2", size_bytes=1000)],
+        ONCE,
+        ordered=False,
+    )
     read, body = next(stream)
     assert (read.key, body) == ("n2", OBJECTS["n2"])
     stream.close()
@@ -202,7 +214,7 @@ def test_the_rest_of_a_loser_is_let_in_if_it_is_short(server: PlaneServer) -> No
 
     server.fault(slowly, key="n1")
     server.fault(at_once, key="n1")
-    reads = [Read(provider, f"n{number}") for number in (1, *range(100, 200))]
+    reads = [Read(provider, f"n{number}", size_bytes=1000) for number in (1, *range(100, 200))]
     assert read_all(reads, ONCE) == [OBJECTS[read.key] for read in reads]
     assert server.connections == made
 
