@@ -1,1 +1,1 @@
-"""Benchmarks against the connectors and clients that users would pick instead."""
+"""Measures this package and its peers on one rig: ``bash tests/benchmarks/run.sh --help``."""

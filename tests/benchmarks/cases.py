@@ -1,207 +1,285 @@
-"""What is measured, against whom, and what ratio is wanted."""
+"""What is measured: cases, who takes part in each, and the ratios to reach."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-__all__ = ["CASES", "Case", "Client", "Wanted"]
+__all__ = ["CASES", "KINDS", "Case", "Client", "Metric", "Target", "named"]
 
-Metric = Literal["cpu_us", "rate", "megabytes", "cpu_gigabyte"]
+Metric = Literal[
+    "cpu_microseconds_per_object",
+    "samples_per_second",
+    "megabytes_per_second",
+    "cpu_seconds_per_gigabyte",
+    "peak_mebibytes",
+]
+"""What a run is judged by; the fields of a ``results.Run``."""
+
+KINDS = {"100k": 100_000, "1m": 1_000_000, "1g": 1 << 30}
+"""The kinds of objects and their sizes in bytes."""
 
 
 @dataclass(frozen=True)
 class Client:
-    """One client of a case.
+    """One contestant.
 
     Attributes:
-        name: as its module has it.
-        module: of `tests.benchmarks.clients`.
-        objects: read in one full run; a quick one reads a quarter.
+        name: ``package/way``; the ways of a package are compared and the best one counts.
+        rate: about how many objects a second it reads, which sizes its share of a run's time.
     """
 
     name: str
-    module: str
-    objects: int
+    rate: float
+
+    @property
+    def package(self) -> str:
+        """The name without the way."""
+        return self.name.partition("/")[0]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A ratio to reach: this project's median by the best of some peers'.
+class Target:
+    """A ratio to reach: ours to the best of the peer's, in one metric.
 
     Attributes:
-        peers: whose best counts.
-        ratio: at most for what costs, at least for what is fast.
+        peer: a package; empty: the bound is absolute.
+        metric: what is compared.
+        ratio: at least so much where more is better, at most where less is.
     """
 
-    peers: tuple[str, ...]
+    peer: str
+    metric: Metric
     ratio: float
+
+    @property
+    def more_is_better(self) -> bool:
+        """Whether the ratio is a floor."""
+        return self.metric in {"samples_per_second", "megabytes_per_second"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row, or one table, of the report.
+    """One table row.
 
     Attributes:
         name: for the command line.
-        title: for the reader.
-        cloud: ``s3``, ``gs`` or ``oss``.
-        profile: of the server: ``zero``, ``slow`` or ``tls``.
-        kind: of the objects.
-        metric: what is compared.
-        clients: this project first.
-        wanted: the ratios.
-        more: what else the clients are told.
-        by_name: the server is reached through a host name.
+        title: for people.
+        cloud: whose shapes the server speaks.
+        profile: ``plain``: no latency; ``slow``: 20 ms a request, 60 ms a list; ``tls``.
+        kind: of its objects.
+        clients: the contestants; the first is ours, whose ratios count.
+        targets: the ratios to reach.
+        workers: of the DataLoader.
+        batch_size: of the DataLoader.
     """
 
     name: str
     title: str
-    cloud: str
-    profile: str
+    cloud: Literal["s3", "gs", "oss"]
+    profile: Literal["plain", "slow", "tls"]
     kind: str
-    metric: Metric
     clients: tuple[Client, ...]
-    wanted: tuple[Wanted, ...]
-    more: dict[str, Any] = field(default_factory=dict)
-    by_name: bool = False
+    targets: tuple[Target, ...]
+    workers: int = 0
+    batch_size: int = 64
 
     @property
-    def is_cost(self) -> bool:
-        """Whether less is better."""
-        return self.metric in {"cpu_us", "cpu_gigabyte"}
+    def metrics(self) -> tuple[Metric, ...]:
+        """What its targets go by, each once."""
+        return tuple(dict.fromkeys(target.metric for target in self.targets))
 
 
-_OBSTORE = ("obstore-async", "obstore-threads")
-_AMAZON = ("s3torchconnector", "s3torchconnector-threads")
-_DATAFLUX = ("dataflux-1", "dataflux-16", "dataflux-1-composed", "dataflux-16-composed")
+def named(names: list[str]) -> list[Case]:
+    """Return the cases of these names, or all; a name may be the beginning of several."""
+    unknown = [name for name in names if not any(case.name.startswith(name) for case in CASES)]
+    if unknown:
+        known = ", ".join(case.name for case in CASES)
+        raise SystemExit(f"no such case: {', '.join(unknown)}; there are {known}")
+    return [case for case in CASES if not names or case.name.startswith(tuple(names))]
 
 
-def _s3_loader(style: str, workers: int, kind: str = "small", ratio: float = 20) -> Case:
-    shuffled = "map dataset, shuffled" if style == "map" else "iterable dataset"
-    size = "100 KB" if kind == "small" else "1 MB"
-    many = 12_000 if kind == "small" else 4_000
+_CPU: Metric = "cpu_microseconds_per_object"
+_RATE: Metric = "samples_per_second"
+
+_SMALL = Case(
+    "small",
+    "100 KB objects, no latency, one process",
+    "s3",
+    "plain",
+    "100k",
+    (
+        Client("connector/get_many", 5000),
+        Client("connector/map-batches", 4000),
+        Client("obstore/async", 2500),
+        Client("obstore/threads", 2500),
+        Client("s3torchconnector/map", 1000),
+        Client("s3torchconnector/threads", 1200),
+        Client("boto3/threads", 300),
+        Client("wrk", 1),
+    ),
+    (
+        Target("obstore", _CPU, 0.6),
+        Target("s3torchconnector", _CPU, 0.35),
+        Target("boto3", _CPU, 0.1),
+    ),
+)
+
+_SMALL_TLS = Case(
+    "tls",
+    "100 KB objects over TLS, no latency, one process",
+    "s3",
+    "tls",
+    "100k",
+    (
+        Client("connector/get_many", 3000),
+        Client("obstore/async", 1500),
+        Client("obstore/threads", 1500),
+        Client("s3torchconnector/map", 700),
+        Client("s3torchconnector/threads", 900),
+        Client("boto3/threads", 250),
+        Client("wrk", 1),
+    ),
+    (Target("obstore", _CPU, 1.0), Target("s3torchconnector", _CPU, 1.0)),
+)
+
+
+def _s3_loader(way: Literal["map", "iterable"], workers: int) -> Case:
+    words = "map dataset, shuffled" if way == "map" else "iterable dataset"
     return Case(
-        f"s3-{kind}-{style}-{workers}",
-        f"{size} objects, 20 ms, {shuffled}, batch 64, {workers} workers",
+        f"s3-{way}-{workers}",
+        f"100 KB objects, 20 ms, {words}, batch 64, {workers} workers",
         "s3",
         "slow",
-        kind,
-        "rate" if kind == "small" else "megabytes",
+        "100k",
         (
-            Client("ours-dataset", "ours", many),
-            Client("s3torchconnector-dataset", "s3", 1000 if workers == 0 else 2000),
+            Client(f"connector/{way}", 2000),
+            Client(f"s3torchconnector/{way}", 45 * max(1, workers)),
+            Client("wrk", 1),
         ),
-        (Wanted(("s3torchconnector-dataset",), ratio),),
-        {"style": style, "workers": workers, "batch": 64},
+        (Target("s3torchconnector", _RATE, 20),),
+        workers,
     )
 
 
-def _oss_loader(style: str, profile: str) -> Case:
-    what = "map dataset, shuffled" if style == "map" else "iterable dataset"
-    slow = profile == "slow"
+def _gcs_loader(way: Literal["map", "iterable"], workers: int) -> Case:
+    words = "map dataset, shuffled" if way == "map" else "iterable dataset"
+    scale = max(1, workers)
+    alone = Client(f"dataflux/{way}-1", 40 * scale)
+    composed = Client(f"dataflux/{way}-1-compose", 300 * scale)
+    threaded = Client(f"dataflux/{way}-16", 300), Client(f"dataflux/{way}-16-compose", 400)
     return Case(
-        f"oss-small-{style}-{profile}",
-        f"OSS: 100 KB objects, {'20 ms' if slow else 'zero latency'}, {what}, batch 64, 0 workers",
+        f"gcs-{way}-{workers}",
+        f"100 KB objects, 20 ms, {words}, batch 64, {workers} workers, on GCS",
+        "gs",
+        "slow",
+        "100k",
+        (
+            Client(f"connector/{way}", 2000),
+            alone,
+            composed,
+            # Its iterable dataset knows no threads.
+            *(threaded if way == "map" else ()),
+            Client(f"google-cloud-storage/{way}-threads", 400),
+            Client("wrk", 1),
+        ),
+        (Target("dataflux", _RATE, 3), Target("google-cloud-storage", _RATE, 2)),
+        workers,
+    )
+
+
+def _oss_loader(profile: Literal["plain", "slow"], workers: int) -> Case:
+    target = Target("osstorchconnector", _RATE, 1.2)
+    cpu = Target("osstorchconnector", _CPU, 1.0)
+    rate = 3000 if profile == "plain" else 1500
+    return Case(
+        f"oss-{profile}-{workers}",
+        f"100 KB objects, {'no latency' if profile == 'plain' else '20 ms'}, map and iterable "
+        f"datasets, batch 64, {workers} workers, on OSS",
         "oss",
         profile,
-        "small",
-        "rate" if slow else "cpu_us",
-        (Client("ours-dataset", "ours", 12_000), Client("osstorchconnector", "oss", 12_000)),
-        (Wanted(("osstorchconnector",), 1.2 if slow else 1.0),),
-        {"style": style, "workers": 0, "batch": 64},
-        by_name=True,
+        "100k",
+        (
+            Client("connector/iterable", rate),
+            Client("connector/map", rate),
+            Client("osstorchconnector/iterable", rate),
+            Client("osstorchconnector/map", rate),
+            Client("wrk", 1),
+        ),
+        (cpu if profile == "plain" else target,),
+        workers,
     )
 
 
-def _single(profile: str) -> Case:
-    tls = profile == "tls"
-    clients = [
-        Client("ours", "ours", 20_000),
-        Client("obstore-async", "s3", 20_000),
-        Client("obstore-threads", "s3", 20_000),
-        Client("s3torchconnector", "s3", 6_000),
-        Client("s3torchconnector-threads", "s3", 6_000),
-        Client("boto3-threads", "s3", 3_000),
-        Client("wrk", "", 0),
-    ]
-    wanted = (Wanted(_OBSTORE, 0.6), Wanted(_AMAZON, 0.35), Wanted(("boto3-threads",), 0.1))
+_LOOP = Case(
+    "msc",
+    "100 KB objects, 20 ms, a loop with threads",
+    "s3",
+    "slow",
+    "100k",
+    (
+        Client("connector/map-batches", 2000),
+        Client("connector/get_many", 2000),
+        Client("multi-storage-client/threads", 250),
+        Client("multi-storage-client/rust-threads", 400),
+        Client("wrk", 1),
+    ),
+    (Target("multi-storage-client", _RATE, 5),),
+)
+
+_LARGE = Case(
+    "large",
+    "one object of 1 GiB into the caller's buffer, no latency",
+    "s3",
+    "plain",
+    "1g",
+    (
+        Client("connector/read_into", 0.2),
+        Client("connector/reader", 0.2),
+        Client("obstore/get", 0.2),
+        Client("obstore/ranges", 0.2),
+        Client("s3torchconnector/read", 0.2),
+        Client("s3torchconnector/readinto", 0.2),
+        Client("wrk", 1),
+    ),
+    (
+        Target("obstore", "cpu_seconds_per_gigabyte", 0.6),
+        Target("s3torchconnector", "cpu_seconds_per_gigabyte", 0.3),
+        Target("", "peak_mebibytes", 64),
+    ),
+)
+
+
+def _medium(way: Literal["map", "iterable"]) -> Case:
+    words = "map dataset, shuffled" if way == "map" else "iterable dataset"
     return Case(
-        f"s3-small-{profile}",
-        f"100 KB objects, zero latency{', TLS' if tls else ''}, one process",
+        f"medium-{way}",
+        f"1 MB objects, 20 ms, {words}, batch 32, 2 workers",
         "s3",
-        profile,
-        "small",
-        "cpu_us",
-        tuple(c for c in clients if not tls or c.name not in {"boto3-threads", "wrk"}),
-        (Wanted(_OBSTORE, 1.0), Wanted(_AMAZON, 1.0)) if tls else wanted,
-        by_name=tls,
+        "slow",
+        "1m",
+        (
+            Client(f"connector/{way}", 600),
+            Client(f"s3torchconnector/{way}", 80),
+            Client("wrk", 1),
+        ),
+        (Target("s3torchconnector", "megabytes_per_second", 3),),
+        workers=2,
+        batch_size=32,
     )
 
 
 CASES = (
-    _single("zero"),
-    _single("tls"),
-    _s3_loader("map", 0),
-    _s3_loader("map", 2),
-    _s3_loader("iterable", 0),
-    _s3_loader("iterable", 2),
-    Case(
-        "gcs-small-map-0",
-        "GCS: 100 KB objects, 20 ms, map dataset, shuffled, batch 64, 0 workers",
-        "gs",
-        "slow",
-        "small",
-        "rate",
-        (
-            Client("ours-dataset", "ours", 12_000),
-            Client("dataflux-1", "gcs", 640),
-            Client("dataflux-16", "gcs", 2_560),
-            Client("dataflux-1-composed", "gcs", 2_560),
-            Client("dataflux-16-composed", "gcs", 2_560),
-            Client("gcs-threads", "gcs", 2_560),
-        ),
-        (Wanted(_DATAFLUX, 3), Wanted(("gcs-threads",), 2)),
-        {"style": "map", "workers": 0, "batch": 64},
-    ),
-    _oss_loader("map", "slow"),
-    _oss_loader("iterable", "slow"),
-    _oss_loader("map", "zero"),
-    _oss_loader("iterable", "zero"),
-    Case(
-        "s3-small-threads",
-        "100 KB objects, 20 ms, a loop that reads with 32 in flight",
-        "s3",
-        "slow",
-        "small",
-        "rate",
-        (
-            Client("ours", "ours", 12_000),
-            Client("multi-storage-client", "s3", 2_000),
-            Client("multi-storage-client-rust", "s3", 2_000),
-            Client("boto3-threads", "s3", 2_000),
-            Client("wrk", "", 0),
-        ),
-        (Wanted(("multi-storage-client", "multi-storage-client-rust"), 5),),
-    ),
-    Case(
-        "s3-huge",
-        "1 GiB into the caller's buffer, zero latency",
-        "s3",
-        "zero",
-        "huge",
-        "cpu_gigabyte",
-        (
-            Client("ours-buffer", "ours", 1),
-            Client("obstore-ranges", "s3", 1),
-            Client("obstore-whole", "s3", 1),
-            Client("s3torchconnector-reader", "s3", 1),
-        ),
-        (
-            Wanted(("obstore-ranges", "obstore-whole"), 0.6),
-            Wanted(("s3torchconnector-reader",), 0.3),
-        ),
-    ),
-    _s3_loader("map", 2, "mega", 3),
-    _s3_loader("iterable", 2, "mega", 3),
+    _SMALL,
+    _SMALL_TLS,
+    *(_s3_loader(way, workers) for way in ("map", "iterable") for workers in (0, 2)),
+    *(_gcs_loader(way, workers) for way in ("map", "iterable") for workers in (0, 2)),
+    _oss_loader("plain", 0),
+    _oss_loader("slow", 0),
+    _oss_loader("slow", 2),
+    _LOOP,
+    _LARGE,
+    _medium("map"),
+    _medium("iterable"),
 )
+"""All cases, in the order of the report."""

@@ -1,217 +1,277 @@
-"""The server of the benchmarks: nginx, cheap enough that the client is what is measured.
-
-Object stores' answers are rewrites onto a few files in memory; listings and composes come from
-lua. Every answer may be held up by a latency, and every figure of one run meets the same server.
-"""
+"""The server of the benchmarks: nginx from memory, shaped like each cloud, with latency."""
 
 from __future__ import annotations
 
 import base64
-import binascii
-import contextlib
 import hashlib
-import http.client
+import json
 import os
+import random
 import shutil
 import socket
 import subprocess
 import tempfile
-from dataclasses import dataclass
+import time
+import zlib
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from string import Template
+from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 import fastcrc
 import google_crc32c
 
-from tests.benchmarks.sizes import SIZES
-from tests.fakes.plane_certificate import make_certificate
+from tests.benchmarks.cases import KINDS
+from tests.benchmarks.certificates import make_certificates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["HOST", "Rig", "running"]
+__all__ = ["BUCKET", "Rig", "serve"]
 
-HOST = "oss-local.test"
-"""Host name of the OSS-shaped endpoint and of the TLS one; `named` gives it its address."""
-_COMPOSED = 32
-_LATENCY_SECONDS = 0.02
-_LISTED = 40_000
-_MODULES = Path("/usr/lib/nginx/modules")
+BUCKET = "bkt"
+HOSTS = {"s3": "s3-local.test", "gs": "gcs-local.test", "oss": "oss-local.test"}
+SERVER_CORE, CLIENT_CORE = 0, 1
+_TEMPLATES = Path(__file__).with_name("rig")
+_LATENCY_SECONDS = {"plain": 0.0, "slow": 0.02, "tls": 0.0}
+_COMPOSED = "100k"  # the one kind that is composed
+_MAX_SOURCES = 32
+# S3 and OSS tell entity tags as they like; nginx's own is MODIFIED and the size.
+_MODIFIED = 1767323045
+_HEADERS = {
+    "s3": {
+        "x-amz-request-id": "$request_id",
+        "x-amz-id-2": "$request_id$request_id",
+        "x-amz-checksum-crc32": "$told_crc32",
+        "x-amz-checksum-type": "$told_type",
+        "x-amz-server-side-encryption": "AES256",
+    },
+    "gs": {
+        "x-guploader-uploadid": "$request_id$request_id",
+        "x-goog-generation": "$generation",
+        "x-goog-metageneration": "1",
+        "x-goog-stored-content-encoding": "identity",
+        "x-goog-stored-content-length": "$stored",
+        "x-goog-hash": "$goog_hash",
+        "x-goog-storage-class": "STANDARD",
+    },
+    "oss": {
+        "x-oss-request-id": "$request_id",
+        "x-oss-object-type": "Normal",
+        "x-oss-hash-crc64ecma": "$crc64",
+        "x-oss-storage-class": "Standard",
+        "x-oss-server-time": "1",
+    },
+}
 
 
 @dataclass(frozen=True)
 class Rig:
-    """A running server.
+    """A running server, as a client sees it.
 
     Attributes:
-        ports: of the server without latency, of the one with 20 ms, of the one over TLS.
-        certificate: PEM file with the authority to trust.
+        directory: holds files of objects, of settings, the certificate authority (``ca.pem``).
+        ports: by profile.
     """
 
+    directory: str
     ports: dict[str, int]
-    certificate: Path
 
-    def endpoint(self, profile: str, host: str = "127.0.0.1") -> str:
-        """Return the URL of ``zero``, ``slow`` or ``tls``."""
-        return f"http{'s' if profile == 'tls' else ''}://{host}:{self.ports[profile]}"
+    def endpoint(self, cloud: str, profile: str) -> str:
+        """Return the URL that a client of that cloud is given."""
+        scheme = "https" if profile == "tls" else "http"
+        return f"{scheme}://{HOSTS[cloud]}:{self.ports[profile]}"
 
-    def requests(self) -> int:
-        """Return how many requests the server has had."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports["status"], timeout=10)
-        connection.request("GET", "/")
-        lines = connection.getresponse().read().decode().splitlines()
-        connection.close()
-        return int(lines[2].split()[2])
+    @property
+    def ca_file(self) -> str:
+        """The certificate authority of the server's certificate."""
+        return f"{self.directory}/ca.pem"
 
+    def counters(self) -> dict[str, int]:
+        """Return what the server counted so far: requests, bytes, connections; its pid."""
+        with urlopen(f"http://127.0.0.1:{self.ports['plain']}/rig/counters") as answer:
+            counters: dict[str, int] = json.load(answer)
+        return counters
 
-@contextlib.contextmanager
-def running() -> Iterator[Rig]:
-    """Serve for the length of a ``with`` block."""
-    nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-    if nginx is None or not (_MODULES / "ngx_http_lua_module.so").exists():
-        raise SystemExit("nginx with lua is missing: apt-get install nginx-extras")
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
-        place = Path(name)
-        place.chmod(0o755)
-        headers = {kind: _make(place, kind, size) for kind, size in SIZES.items()}
-        headers["composed"] = _make(place, "composed", SIZES["small"] * _COMPOSED, "small")
-        certificate = make_certificate(place, HOST)
-        ports = dict(zip(("zero", "slow", "tls", "status"), _free_ports(4), strict=True))
-        config = place / "nginx.conf"
-        config.write_text(_config(place, ports, certificate, headers))
-        with subprocess.Popen([nginx, "-c", str(config), "-g", "daemon off;"]) as server:
-            try:
-                _await(ports["status"])
-                yield Rig(ports, certificate)
-            finally:
-                server.terminate()
+    def to_json(self) -> str:
+        """Return what ``from_json`` takes, in another process."""
+        return json.dumps(asdict(self))
 
+    @classmethod
+    def from_json(cls, text: str) -> Rig:
+        """Return the rig of another process."""
+        return cls(**json.loads(text))
 
-def _make(place: Path, kind: str, size: int, repeated: str | None = None) -> dict[str, str]:
-    """Write the file of one kind of object, and return what stores tell of it."""
-    unit = (place / repeated).read_bytes() if repeated else os.urandom(min(size, 1 << 20))
-    (place / kind).write_bytes((unit * (size // len(unit) + 1))[:size])
-    data = (place / kind).read_bytes()
-    crc32c = google_crc32c.value(data).to_bytes(4, "big")
-    return {
-        "md5": hashlib.md5(data, usedforsecurity=False).hexdigest(),
-        "crc32c": base64.b64encode(crc32c).decode(),
-        "crc64": str(fastcrc.crc64.xz(data)),
-        "crc32": binascii.hexlify(crc32c).decode(),
-    }
+    def inside(self, command: list[str]) -> list[str]:
+        """Return a command that runs where the rig's host names and certificate are known.
 
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def _await(port: int) -> None:
-    for _ in range(1000):
-        with socket.socket() as probe:
-            probe.settimeout(0.01)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-    raise SystemExit("nginx did not start")
-
-
-def _config(
-    place: Path, ports: dict[str, int], certificate: Path, headers: dict[str, dict[str, str]]
-) -> str:
-    servers = "".join(
-        _server(
-            f"127.0.0.1:{ports[profile]}{' ssl' if profile == 'tls' else ''}",
-            f"ssl_certificate {certificate}; ssl_certificate_key {certificate};"
-            if profile == "tls"
-            else "",
-            f"access_by_lua_block {{ ngx.sleep({_LATENCY_SECONDS}) }}" if profile == "slow" else "",
-            place,
-            headers,
+        That is a mount namespace of its own, on the client's core: nothing outside changes.
+        """
+        bundle = os.path.realpath("/etc/ssl/certs/ca-certificates.crt")
+        script = (
+            'mount --bind "$0/hosts" /etc/hosts && '
+            f'mount --bind "$0/bundle.pem" {bundle} && exec "$@"'
         )
-        for profile in ("zero", "slow", "tls")
-    )
-    return f"""
-worker_processes 1; worker_cpu_affinity 01; pid {place}/pid; error_log {place}/error.log;
-user root;
-load_module {_MODULES}/ndk_http_module.so;
-load_module {_MODULES}/ngx_http_lua_module.so;
-events {{ worker_connections 8192; }}
-http {{
-    access_log off; sendfile on; tcp_nodelay on; default_type application/octet-stream;
-    keepalive_requests 1000000000; keepalive_timeout 600; client_max_body_size 0; etag off;
-    ssl_session_cache shared:tls:10m; server_tokens off; lua_socket_log_errors off;
-    {servers}
-    server {{ listen 127.0.0.1:{ports["status"]}; location / {{ stub_status; }} }}
-}}
-"""
+        as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
+        return [
+            *("unshare", "--mount", *as_root, "--", "sh", "-c", script, self.directory),
+            *_pinned(CLIENT_CORE, command),
+        ]
 
 
-def _server(
-    listen: str, tls: str, latency: str, place: Path, headers: dict[str, dict[str, str]]
-) -> str:
-    objects = "".join(
-        _objects(kind, told, latency) for kind, told in headers.items() if kind != "composed"
-    )
-    composed = headers["composed"]
-    return f"""
-    server {{
-        listen {listen} backlog=4096; {tls} root {place};
-        {objects}
-        location ^~ /download/storage/v1/b/gbench/o/dataflux-composed {{
-            {latency} rewrite ^ /composed break; add_header X-Goog-Hash crc32c={composed["crc32c"]};
-        }}
-        location /storage/v1/b/gbench/o {{ {latency} content_by_lua_block {{ {_LUA} }} }}
-    }}"""
+def _pinned(core: int, command: list[str]) -> list[str]:
+    """Keep server and client apart, where there are two cores."""
+    if len(os.sched_getaffinity(0)) < 2:  # noqa: PLR2004 two cores
+        return command
+    return ["taskset", "--cpu-list", str(core), *command]
 
 
-def _objects(kind: str, told: dict[str, str], latency: str) -> str:
-    """Return the locations of one kind of object, as each service has it."""
-    amazon = f"add_header ETag '\"{told['md5']}\"'; add_header x-amz-request-id R;"
-    google = (
-        f"{amazon} add_header x-goog-generation 1; add_header x-goog-hash crc32c={told['crc32c']};"
-    )
-    alibaba = (
-        f"{amazon} add_header x-oss-request-id R; add_header x-oss-hash-crc64ecma {told['crc64']};"
-    )
-    places = {
-        f"^/bench/{kind}/": amazon,
-        f"^/gbench/{kind}(/|%2F)": google,
-        f"^/download/storage/v1/b/gbench/o/{kind}": google,
-        f"^/(obench/)?{kind}/": alibaba,
+@contextmanager
+def serve() -> Iterator[Rig]:
+    """Run the server in memory while the context is open.
+
+    Raises:
+        RuntimeError: it does not start; the message has its log.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="benchmarks-", dir="/dev/shm"))  # noqa: S108 memory
+    rig = Rig(str(directory), {profile: _free_port() for profile in _LATENCY_SECONDS})
+    try:
+        directory.chmod(0o755)
+        _write_hosts(directory)
+        make_certificates(directory, [*HOSTS.values(), f"*.{HOSTS['oss']}"])
+        files = _write_files(directory)
+        (directory / "nginx.conf").write_text(_configuration(rig, files))
+        nginx = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+        if nginx is None:
+            raise RuntimeError("nginx is not installed: apt-get install nginx-extras")
+        command = [nginx, "-p", "/usr/share/nginx/", "-c", str(directory / "nginx.conf")]
+        server = subprocess.Popen(_pinned(SERVER_CORE, command))
+        try:
+            _wait(rig, server, directory)
+            yield rig
+        finally:
+            server.terminate()
+            server.wait()
+    finally:
+        shutil.rmtree(directory)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _wait(rig: Rig, server: subprocess.Popen[bytes], directory: Path) -> None:
+    for _ in range(200):
+        try:
+            rig.counters()
+        except OSError:
+            if server.poll() is not None:
+                break
+            time.sleep(0.05)
+        else:
+            return
+    log = directory / "error.log"
+    raise RuntimeError(f"nginx did not start: {log.read_text() if log.exists() else 'no log'}")
+
+
+def _write_hosts(directory: Path) -> None:
+    names = [*HOSTS.values(), f"{BUCKET}.{HOSTS['oss']}", "localhost"]
+    (directory / "hosts").write_text(f"127.0.0.1 {' '.join(names)}\n")
+
+
+# ---- Objects -------------------------------------------------------------------------------
+
+
+def _write_files(directory: Path) -> dict[str, dict[str, Any]]:
+    """Write one file for each kind of object, and its composites; return their sums."""
+    target = directory / "files"
+    target.mkdir()
+    # Incompressible, and the same in every run.
+    block = random.Random(20260102).randbytes(1 << 20)  # noqa: S311 no secret
+    contents = {
+        kind: (block * -(-size // len(block)))[:size]  # rounded up
+        for kind, size in KINDS.items()
     }
-    return "".join(
-        f"location ~ {pattern} {{ {latency} rewrite ^ /{kind} break; {lines} }}\n        "
-        for pattern, lines in places.items()
+    for count in range(1, _MAX_SOURCES + 1):
+        contents[f"{_COMPOSED}-x{count}"] = contents[_COMPOSED] * count
+    files = {}
+    for name, content in contents.items():
+        path = target / f"{name}.bin"
+        path.write_bytes(content)
+        os.utime(path, (_MODIFIED, _MODIFIED))
+        files[name] = _sums(content, composite="-x" in name)
+    return files
+
+
+def _sums(content: bytes, *, composite: bool) -> dict[str, Any]:
+    crc32c = _base64(google_crc32c.value(content), 4)
+    # A composite object has no MD5 on GCS.
+    md5 = base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
+    return {
+        "size": len(content),
+        "etag": f"{_MODIFIED:x}-{len(content):x}",
+        "crc32": _base64(zlib.crc32(content), 4),
+        "crc32c": crc32c,
+        "crc64": str(fastcrc.crc64.xz(content)),
+        "goog_hash": f"crc32c={crc32c}" + ("" if composite else f",md5={md5}"),
+        "stored": str(len(content)),
+    }
+
+
+def _base64(value: int, length: int) -> str:
+    return base64.b64encode(value.to_bytes(length, "big")).decode()
+
+
+# ---- Configuration -------------------------------------------------------------------------
+
+
+def _configuration(rig: Rig, files: dict[str, dict[str, Any]]) -> str:
+    server = Template((_TEMPLATES / "server.conf").read_text())
+    servers = [
+        _server(server, rig, profile, cloud) for profile in _LATENCY_SECONDS for cloud in HOSTS
+    ]
+    known = "\n".join(
+        f'answers.know("{name}", {sums["size"]}, "{sums["etag"]}", "{sums["crc32c"]}")'
+        for name, sums in files.items()
+        if name in KINDS
+    )
+    template = Template((_TEMPLATES / "nginx.conf").read_text())
+    return template.safe_substitute(
+        USER="user root;" if os.geteuid() == 0 else "",
+        DIRECTORY=rig.directory,
+        LUA=str(_TEMPLATES),
+        KNOWN=known,
+        KINDS="|".join(KINDS),
+        SUMS="\n".join(
+            _map(name, {path: sums[name] for path, sums in files.items()})
+            for name in ("crc32", "crc64", "goog_hash", "stored")
+        ),
+        SERVERS="\n".join(servers),
     )
 
 
-_LUA = """
-    local method = ngx.req.get_method()
-    if method == "DELETE" then return ngx.exit(204) end
-    ngx.header["Content-Type"] = "application/json"
-    if method == "POST" then
-        ngx.req.read_body()
-        ngx.say('{"kind": "storage#object", "name": "composed", "generation": "1"}')
-        return
-    end
-    local query = ngx.req.get_uri_args()
-    local first, stop = query.startOffset or "", query.endOffset or ""
-    local from, most = tonumber(query.pageToken or "0"), tonumber(query.maxResults or "1000")
-    local found, following = {}, nil
-    for number = from, LISTED - 1 do
-        local name = string.format("small/%06d", number)
-        if name >= first and (stop == "" or name < stop) then
-            if #found >= most then following = number break end
-            found[#found + 1] = '{"name": "' .. name .. '", "size": "SIZE", "generation": "1", '
-                .. '"storageClass": "STANDARD", "timeCreated": "2026-01-01T00:00:00Z"}'
-        end
-    end
-    local token = following and ', "nextPageToken": "' .. following .. '"' or ""
-    ngx.say('{"kind": "storage#objects", "items": [' .. table.concat(found, ",") .. ']'
-        .. token .. '}')
-""".replace("LISTED", str(_LISTED)).replace("SIZE", str(SIZES["small"]))
+def _map(name: str, values: dict[str, str]) -> str:
+    lines = [f'    "/files/{path}.bin" "{value}";' for path, value in values.items()]
+    return "\n".join([f"map $uri ${name} {{", '    default "";', *lines, "}"])
+
+
+def _server(template: Template, rig: Rig, profile: str, cloud: str) -> str:
+    latency, host = _LATENCY_SECONDS[profile], HOSTS[cloud]
+    headers = _HEADERS[cloud]
+    return template.safe_substitute(
+        PORT=rig.ports[profile],
+        TLS=" ssl" if profile == "tls" else "",
+        # A socket's option is said once, though three servers share it.
+        BACKLOG=" backlog=4096" if cloud == "s3" else "",
+        NAMES=f"{host} {BUCKET}.{host}",
+        DIRECTORY=rig.directory,
+        CLOUD=cloud,
+        LATENCY=latency,
+        SLEEP=f"access_by_lua_block {{ ngx.sleep({latency}) }}" if latency else "",
+        HEADERS="\n".join(f'add_header {name} "{value}";' for name, value in headers.items()),
+    )

@@ -31,7 +31,7 @@ end
 local function listed(arguments)
     local prefix = arguments.prefix or ""
     local kind, count = prefix:match("^([%w-]+)/(%d+)/")
-    if not sizes[kind] or arguments.delimiter then
+    if not sizes[kind] or (arguments.delimiter or "") ~= "" then
         ngx.log(ngx.ERR, "no such list: ", ngx.var.request_uri)
         return ngx.exit(501)
     end

@@ -1,0 +1,37 @@
+"""A contestant on S3: multi-storage-client, with threads over its ``read``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.benchmarks.pooling import pooled
+from tests.benchmarks.rig import BUCKET
+
+if TYPE_CHECKING:
+    from tests.benchmarks.measure import Job, Read
+
+__all__ = ["prepare"]
+
+_THREADS = 32
+
+
+def prepare(job: Job) -> Read:
+    """Return the client's read."""
+    from multistorageclient import StorageClient, StorageClientConfig
+
+    options: dict[str, Any] = {
+        "base_path": BUCKET,
+        "endpoint_url": job.endpoint,
+        "region_name": "us-east-1",
+        "max_pool_connections": _THREADS,
+    }
+    if job.way == "rust-threads":
+        options["rust_client"] = {"allow_http": True}
+    credentials = {"access_key": "benchmark", "secret_key": "benchmark-secret"}
+    profile = {
+        "storage_provider": {"type": "s3", "options": options},
+        "credentials_provider": {"type": "S3Credentials", "options": credentials},
+    }
+    config = StorageClientConfig.from_dict({"profiles": {"rig": profile}}, profile="rig")
+    client = StorageClient(config)
+    return pooled(job, lambda key: len(client.read(key)), _THREADS)
