@@ -30,7 +30,7 @@ __all__ = ["Ahead", "Body", "Expectation", "Fetched", "info_of"]
 Body: TypeAlias = "bytes | ProviderError | None"
 """What was fetched of an object; None: nothing, it is read on demand."""
 
-_NODE_IN_FLIGHT = 512
+_NODE_IN_FLIGHT = 1024
 """Requests under way that one machine's workers share unless told otherwise."""
 _FEWEST_IN_FLIGHT = 8
 _RANGES_WORTH_IT = 2

@@ -48,6 +48,7 @@ _SELECTABLE = 960
 """``select`` sees no descriptor from 1,024 on; from here on it is not relied upon."""
 _BUSY = 503
 _DRAIN_SECONDS = 0.25
+_HARDLY = 0.1
 
 
 def fetch(
@@ -377,7 +378,7 @@ class _Stream(HedgedStream[W]):
         """Keep a result until it is handed over."""
         if not isinstance(result, ProviderError):
             if transfer.pace is not None:
-                transfer.pace.succeed(len(result), self.clock() - transfer.sent)
+                transfer.pace.succeed(len(result), self._undisturbed_seconds(transfer))
                 transfer.pace = None
                 self._places -= 1
             self._charge(transfer, len(result))
@@ -387,6 +388,12 @@ class _Stream(HedgedStream[W]):
         transfer.result = result
         if not self._ordered:
             self._queue.append(transfer)
+
+    def _undisturbed_seconds(self, transfer: Transfer[W]) -> float | None:
+        """Return how long a read took; None where the consumer was away meanwhile."""
+        seconds = time.monotonic() - transfer.sent_at
+        away = seconds - (self.clock() - transfer.sent)
+        return seconds if away < seconds * _HARDLY else None
 
     def _charge(self, transfer: Transfer[W], size: int) -> None:
         """Correct what was taken for a transfer from the account of bytes."""

@@ -247,11 +247,11 @@ class TransferOptions(_Settings):
             answer comes first; costs up to 5 % more requests.
     """
 
-    max_in_flight: int = Field(64, ge=1)
+    max_in_flight: int = Field(256, ge=1)
     adaptive: bool = True
-    max_connections: int = Field(128, ge=1)
+    max_connections: int = Field(512, ge=1)
     max_bytes_in_flight: int = Field(256 * MIB, ge=1)
-    prefetch_objects: int = Field(256, ge=1)
+    prefetch_objects: int = Field(512, ge=1)
     part_size_bytes: int = Field(16 * MIB, ge=1)
     range_size_bytes: int = Field(8 * MIB, ge=1)
     multipart_threshold_bytes: int = Field(16 * MIB, ge=1)

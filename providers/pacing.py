@@ -60,15 +60,16 @@ class Pace:
         with _lock:
             self.in_flight -= 1
 
-    def succeed(self, size_bytes: int, seconds: float) -> None:
+    def succeed(self, size_bytes: int, seconds: float | None) -> None:
         """Give a place back after a success.
 
         Args:
             size_bytes: of the body.
-            seconds: that the last attempt took.
+            seconds: that the last attempt took; None: that tells nothing.
         """
         with _lock:
-            self.demand.learn(size_bytes, seconds, self.in_flight)
+            if seconds is not None:
+                self.demand.learn(size_bytes, seconds, self.in_flight)
             self.in_flight -= 1
             self.limit += 1 / self.limit
             self._savings = min(_MOST_SAVED, self._savings + _EARNED)

@@ -206,7 +206,8 @@ def test_what_is_labelled_wrongly_is_told(server: PlaneServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "processes", "share"), [(1, None, 64), (8, None, 64), (16, None, 32), (16, "8", 8)]
+    ("workers", "processes", "share"),
+    [(1, None, 256), (8, None, 128), (16, None, 64), (16, "8", 8)],
 )
 def test_workers_of_one_machine_share(
     server: PlaneServer, monkeypatch: pytest.MonkeyPatch, workers: int, processes: Any, share: int
