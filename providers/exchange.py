@@ -160,6 +160,11 @@ class Transfer(Generic[W]):
         """The object, for messages."""
         return self.get.provider.uri(self.get.key)
 
+    @property
+    def url(self) -> str:
+        """What the current attempt asks for; empty before the first."""
+        return self._request.url if self._request is not None else ""
+
     # ---- Sending -------------------------------------------------------------------------
 
     def sign(self) -> HttpRequest | None:

@@ -14,6 +14,7 @@ from collections import deque
 from itertools import count as numbers
 from typing import TYPE_CHECKING, Any
 
+from providers import tracing
 from providers.counters import count
 from providers.errors import ProviderError, ThrottledError, TimedOutError
 from providers.exchange import Transfer
@@ -23,6 +24,7 @@ from providers.hedging import SHORT_BYTES, HedgedStream, Hedges
 from providers.pacing import Pace, bytes_under_way
 from providers.retry import Failures, RetryPolicy
 from providers.routes import Route
+from providers.watching import trace_attempt
 from providers.whole import Finisher
 
 if TYPE_CHECKING:
@@ -347,6 +349,8 @@ class _Stream(HedgedStream[W]):
             if isinstance(outcome, ProviderError):
                 transfer.forget()
         self._count_answer(transfer)
+        if tracing.enabled:
+            trace_attempt(transfer, self.clock(), outcome)
         transfer.unload()
         owner = self._decide(transfer, failed=isinstance(outcome, ProviderError))
         if owner is None:

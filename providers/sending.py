@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from abc import ABC, abstractmethod
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from providers import tracing
 from providers.counters import count
 from providers.errors import (
     LimitError,
@@ -105,24 +108,47 @@ class Sender(ABC):
 
     def request(self, operation: str, key: str, call: Callable[[], T]) -> T:
         """Run one request under the retry policy, its errors translated."""
+        number, began = 0, 0.0
 
         def attempt() -> T:
+            nonlocal number, began
+            number, began = number + 1, time.monotonic()
             count(requests=1)
-            return call()
+            result = call()
+            if tracing.enabled:
+                self._trace(operation, key, number, began, None)
+            return result
 
         def explain(raised: Exception) -> ProviderError:
             try:
-                if isinstance(raised, ProviderError):
-                    return raised
-                error = self._translate(raised, operation, key)
+                error = raised if isinstance(raised, ProviderError) else None
                 if error is None:
-                    raise  # noqa: PLE0704 it runs while the exception is handled
-                error.__cause__ = raised
+                    error = self._translate(raised, operation, key)
+                    if error is None:
+                        raise  # noqa: PLE0704 it runs while the exception is handled
+                    error.__cause__ = raised
+                if tracing.enabled:
+                    self._trace(operation, key, number, began, error)
                 return error
             finally:
                 del raised  # Its traceback may come to hold this frame.
 
         return self._policy.call(attempt, explain, self.recover)
+
+    def _trace(
+        self, operation: str, key: str, number: int, began: float, error: ProviderError | None
+    ) -> None:
+        tracing.trace(
+            operation,
+            self.uri(key),
+            # An SDK does not say which success it was.
+            status=HTTPStatus.OK if error is None else error.status,
+            seconds=time.monotonic() - began,
+            body_bytes=0,
+            attempt=number,
+            request_id=None if error is None else error.request_id,
+            error=error,
+        )
 
     def settle(
         self, operation: str, key: str, call: Callable[[], Any], write_id: str

@@ -8,13 +8,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
+from providers import tracing
+from providers.errors import ProviderError
 from providers.exchange import Headers
 from providers.gets import W
 
 if TYPE_CHECKING:
     from providers.exchange import Transfer
 
-__all__ = ["InFlight", "Watch", "in_flight"]
+__all__ = ["InFlight", "Watch", "in_flight", "trace_attempt"]
 
 _log = logging.getLogger(__name__)
 
@@ -101,6 +103,21 @@ def _describe(transfer: Transfer[Any], now: float) -> InFlight:
         stalled_seconds=now - transfer.progressed,
         last_status=status,
         request_id=request_id,
+    )
+
+
+def trace_attempt(transfer: Transfer[Any], now: float, outcome: object) -> None:
+    """Write one finished attempt to the trace."""
+    status, request_id = _last_answer(transfer)
+    tracing.trace(
+        "GET",
+        transfer.url,
+        status=status,
+        seconds=now - transfer.sent,
+        body_bytes=transfer.received,
+        attempt=transfer.attempt,
+        request_id=request_id,
+        error=outcome if isinstance(outcome, ProviderError) else None,
     )
 
 

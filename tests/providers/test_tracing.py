@@ -7,8 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from providers import tracing
-from providers.errors import UnavailableError
+from providers.errors import NotFoundError, UnavailableError
+from providers.retry import without_waiting
 from providers.tracing import trace
+from providers.transfer import Get, get_many
+from tests.fakes.plane_provider import PlaneProvider
+from tests.fakes.plane_server import PlaneServer, answer
 
 SECRET = "c29tZS1zZWNyZXQ"
 
@@ -202,3 +206,31 @@ def test_a_forked_child_reads_the_environment_again() -> None:
         "raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]) or tracing.enabled)\n"
     )
     run(program, None)
+
+
+def test_reads_and_other_requests_are_traced(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every attempt of a read over the data plane and of a verb is one line, failures included."""
+    monkeypatch.setattr(tracing, "enabled", True)
+    with (
+        caplog.at_level(logging.INFO, "connector.trace"),
+        PlaneServer({"a": b"12345"}) as server,
+        without_waiting(),
+    ):
+        provider = PlaneProvider(server.endpoint)
+        server.fault(answer(503, {"x-amz-request-id": "R7"}))
+        assert [body for _, body in get_many([Get(provider, "a")], provider.transfer)] == [b"12345"]
+        provider.put("b", b"x")
+        with pytest.raises(NotFoundError):
+            provider.head("missing")
+    lines = [r.getMessage() for r in caplog.records if r.name == "connector.trace"]
+    first, second, put, head = lines
+    assert "/bucket/a -> 503 " in first
+    assert "attempt 1, request id R7, UnavailableError" in first
+    assert "/bucket/a -> 200 " in second
+    assert "5 bytes, attempt 2" in second
+    assert "token-1" not in caplog.text
+    assert put.startswith("put plane://bucket/b -> 200 ")
+    assert "head plane://bucket/missing -> no answer" in head
+    assert "NotFoundError" in head
