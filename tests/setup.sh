@@ -14,6 +14,8 @@ if [ "$(cat .venv/installed 2>/dev/null)" != "$stamp" ]; then
     .venv/bin/pip install --quiet --requirement tests/requirements.txt \
         --constraint tests/constraints.txt
     .venv/bin/pip install --quiet --no-deps --editable .
+    # The oldest that pyproject.toml allows, for the tests of forks and interrupts.
+    .venv/bin/pip install --quiet --no-deps --target .venv/pycurl-oldest pycurl==7.46.0
     .venv/bin/pip check
     echo "$stamp" > .venv/installed
 fi

@@ -16,6 +16,8 @@ from tests.fakes.plane_fork import body_of, keys
 from tests.fakes.plane_server import PlaneServer, after
 
 HOST = "plane.test"
+OLDEST = Path(sys.prefix) / "pycurl-oldest"
+"""The oldest pycurl that the package allows; the set-up of the tests puts it there."""
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="needs a mount namespace to give loopback another name"
 )
@@ -30,7 +32,18 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PlaneServ
         yield server
 
 
-def run_named(tmp_path: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+@pytest.fixture(params=["newest", "oldest"])
+def environment(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Variables by which a program runs with the newest pycurl or with the oldest allowed."""
+    if request.param == "newest":
+        return dict(os.environ)
+    assert (OLDEST / "pycurl-7.46.0.dist-info").exists()
+    return {**os.environ, "PYTHONPATH": str(OLDEST)}
+
+
+def run_named(
+    tmp_path: Path, environment: dict[str, str], *words: str
+) -> "subprocess.CompletedProcess[str]":
     """Run a module where the host's name means loopback, to its end."""
     unshare = shutil.which("unshare")
     assert unshare is not None, "util-linux's unshare is needed to name a host"
@@ -40,6 +53,7 @@ def run_named(tmp_path: Path, *words: str) -> "subprocess.CompletedProcess[str]"
     namespace = [] if os.geteuid() == 0 else ["-r"]
     return subprocess.run(
         [unshare, *namespace, "-m", "sh", "-c", script, str(hosts), sys.executable, "-m", *words],
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
@@ -48,18 +62,21 @@ def run_named(tmp_path: Path, *words: str) -> "subprocess.CompletedProcess[str]"
 
 
 @pytest.mark.parametrize("ending", ["os._exit", "sys.exit"])
-def test_forks_amid_reads(server: PlaneServer, tmp_path: Path, ending: str) -> None:
+def test_forks_amid_reads(
+    server: PlaneServer, tmp_path: Path, environment: dict[str, str], ending: str
+) -> None:
     """Children read on their own whatever the parent is doing; the parent never notices them."""
     ca = str(tmp_path / f"{HOST}.pem")
-    done = run_named(
-        tmp_path, "tests.fakes.plane_fork", server.endpoint, ca, "--ending", ending, "--forks", "6"
-    )
+    words = "tests.fakes.plane_fork", server.endpoint, ca, "--ending", ending, "--forks", "6"
+    done = run_named(tmp_path, environment, *words)
     assert (done.returncode, done.stderr) == (0, "")
     # The parent's two streams, with 8 connections each, and those of six children; not one more.
     assert server.connections <= 2 * 8 + 6 * 8
 
 
-def test_interrupt_ends_a_read_and_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupt_ends_a_read_and_leaves_nothing(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
     """Ctrl-C comes through a waiting stream, frees what it held, and reading works afterwards."""
     never = threading.Event()
     with PlaneServer({"first": b"first", "second": b"second"}) as server:
@@ -68,7 +85,7 @@ def test_interrupt_ends_a_read_and_leaves_nothing(tmp_path: Path) -> None:
             [sys.executable, "-m", "tests.fakes.plane_interrupt", server.endpoint],
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "SSL_CERT_FILE": str(make_certificate(tmp_path, HOST))},
+            env={**environment, "SSL_CERT_FILE": str(make_certificate(tmp_path, HOST))},
         ) as program:
             assert program.stdout is not None
             assert program.stdout.readline() == "reading\n"
