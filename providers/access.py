@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 _RENEW_BETWEEN = 0.8, 0.9
 """Of what is left of their life when credentials arrive; each process draws its own moment."""
+_SAME_SECONDS = 2.0
+"""Answers tell the time in whole seconds."""
 _AGAIN_SECONDS = 5.0
 """How soon an early renewal that failed is tried again."""
 _STORM_SECONDS = 1.0
@@ -71,14 +73,17 @@ class Clock:
 
     def correct(self) -> bool:
         """Go by the service's clock from now on; False where no answer told the time."""
-        if self._told is None:
+        told = self._told
+        if told is None:
             return False
-        self.offset_seconds, self._told = self._told, None
-        count(refreshes=1)
-        _log.warning(
-            "this machine's clock is %.0f s off the service's, which signatures now go by",
-            -self.offset_seconds,
-        )
+        # Of threads that are refused together the first sets the clock right, for all.
+        if abs(told - self.offset_seconds) > _SAME_SECONDS:
+            self.offset_seconds = told
+            count(refreshes=1)
+            _log.warning(
+                "this machine's clock is %.0f s off the service's, which signatures now go by",
+                -told,
+            )
         return True
 
 

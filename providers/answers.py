@@ -33,6 +33,7 @@ __all__ = [
     "error_type",
     "http_date",
     "parse_error_xml",
+    "redirection",
     "retry_after_seconds",
     "user_metadata",
 ]
@@ -107,6 +108,18 @@ def error_type(status: int, code: str | None) -> type[ProviderError]:
     if status in _STATUSES:
         return _STATUSES[status]
     return UnavailableError if status >= 500 else ServiceError  # noqa: PLR2004 HTTP's own line
+
+
+def redirection(status: int, headers: Mapping[str, str]) -> str:
+    """Say where an answer leads, since nobody follows it; empty if nowhere.
+
+    Args:
+        status: of the answer.
+        headers: by lower-case names.
+    """
+    if status // 100 != 3 or "location" not in headers:  # noqa: PLR2004 HTTP's own
+        return ""
+    return f"it leads to {headers['location']}; is that the endpoint to use?"
 
 
 def parse_error_xml(body: bytes) -> dict[str, str]:

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from typing_extensions import override
 
-from providers.answers import retry_after_seconds, user_metadata
+from providers.answers import redirection, retry_after_seconds, user_metadata
 from providers.clients import ClientSlot
 from providers.errors import IntegrityError, ProviderError
 from providers.gcs_answers import (
@@ -302,8 +302,9 @@ class GCSProvider(HttpProvider):
     ) -> ProviderError:
         lower = {name.lower(): value for name, value in headers.items()}
         kind, message, code = explained(status, body)
+        leads = redirection(status, lower)
         return kind(
-            message,
+            f"{message}; {leads}" if leads else message,
             uri=self.uri(key),
             operation=operation,
             status=status,

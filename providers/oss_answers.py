@@ -15,6 +15,7 @@ from providers.answers import (
     error_type,
     http_date,
     parse_error_xml,
+    redirection,
     retry_after_seconds,
     user_metadata,
 )
@@ -79,6 +80,8 @@ def error_of_answer(
         words.append(f"it is of the class {fields['StorageClass']}")
     if code and code in _ADVICE:
         words.append(_ADVICE[code])
+    if leads := redirection(status, lower):
+        words.append(leads)
     finer = lower.get("x-oss-ec") or fields.get("EC")
     if finer:
         words.append(f"EC {finer}")

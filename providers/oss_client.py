@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 _VENDOR = ".aliyuncs.com"
+# Source: https://help.aliyun.com/zh/oss/user-guide/bucket-naming-conventions, read 2026-12-01.
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]", re.ASCII)
 # Names of endpoints, of accelerators among them, which tell no region.
 # Source: https://help.aliyun.com/zh/oss/user-guide/regions-and-endpoints, read 2026-11-30.
 _REGIONS_IN_HOSTS = (
@@ -53,8 +55,15 @@ def resolved(options: OSSOptions, bucket: str) -> OSSOptions:
     """Return the options with endpoint and region filled in from the environment.
 
     Raises:
-        SettingsError: there is no endpoint, or no region where the signature needs one.
+        SettingsError: no bucket has that name, there is no endpoint, or no region where the
+            signature needs one.
     """
+    if not _BUCKET.fullmatch(bucket):
+        raise _wrong(
+            bucket,
+            f"{bucket!r} cannot be a bucket: names have 3 to 63 lower-case letters, digits and "
+            "dashes, and no dash at either end",
+        )
     region = options.region or os.environ.get("OSS_REGION", "").strip()
     region = region.removeprefix("oss-")
     endpoint = options.endpoint or os.environ.get("OSS_ENDPOINT", "").strip()

@@ -62,6 +62,10 @@ def _text(body: Any) -> str:
 
 def _of_transport(error: BaseException, subject: Subject, endpoint: str) -> ProviderError:
     causes = list(_causes(error))
+    # The client was told to follow no redirect, and keeps the one that it met.
+    for answer in (getattr(cause, "response", None) for cause in causes):
+        if answer is not None and answer.is_redirect:
+            return error_of_answer(subject, answer.status_code, answer.headers, answer.content)
     kind, what = _meaning(causes)
     root = next((str(cause) for cause in reversed(causes) if str(cause)), "")
     return subject.error(kind, f"{what} ({endpoint}): {root or type(causes[-1]).__name__}")

@@ -8,7 +8,13 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from providers.answers import error_type, http_date, retry_after_seconds, user_metadata
+from providers.answers import (
+    error_type,
+    http_date,
+    redirection,
+    retry_after_seconds,
+    user_metadata,
+)
 from providers.errors import ServiceError
 from providers.values import ObjectInfo
 
@@ -83,8 +89,7 @@ def error_of_answer(
     region = lower.get("x-amz-bucket-region") or fields.get("Region")
     if region and (code in MISPLACED or code is None):
         words.append(f"the bucket is in {region} (option region)")
-    if status // 100 == 3 and "location" in lower:  # noqa: PLR2004 HTTP's own
-        words.append(f"it leads to {lower['location']}; is that the endpoint to use?")
+    words.append(redirection(status, lower))
     return error_type(status, code)(
         "; ".join(word.rstrip(".") for word in words if word),
         uri=uri,

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from providers import open_provider
+from providers.connections import Connection
 from providers.errors import (
     AccessDeniedError,
     LimitError,
@@ -147,7 +148,7 @@ def test_no_credentials_is_not_anonymous() -> None:
 def test_default_credentials_are_found(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Google's own endpoint and whoever GOOGLE_APPLICATION_CREDENTIALS names are the default."""
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key_file))
-    client = open_client(GCSOptions(), TransferOptions())
+    client = open_client(GCSOptions(), TransferOptions(), Connection.by("gs", GCSOptions()))
     assert client.endpoint == "https://storage.googleapis.com"
     assert client.session.credentials.service_account_email.startswith("trainer@")
 
@@ -156,7 +157,8 @@ def test_another_universe_has_another_endpoint(key_file: Path) -> None:
     """A key of a sovereign cloud leads to that cloud."""
     account = json.loads(key_file.read_text())
     key_file.write_text(json.dumps({**account, "universe_domain": "example.org"}))
-    client = open_client(GCSOptions(credentials_file=str(key_file)), TransferOptions())
+    settings = GCSOptions(credentials_file=str(key_file))
+    client = open_client(settings, TransferOptions(), Connection.by("gs", settings))
     assert client.endpoint == "https://storage.example.org"
 
 
@@ -314,7 +316,7 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
 # ---- Connections ----------------------------------------------------------------------------
 
 
-def test_one_connection_serves_them_all(gcs: GCSProvider, front: Front, raw: RawBucket) -> None:
+def test_two_connections_serve_them_all(gcs: GCSProvider, front: Front, raw: RawBucket) -> None:
     """Every verb, errors and empty answers included, hands its connection on."""
     raw.put("a", b"body")
     raw.put("empty", b"")
@@ -332,7 +334,8 @@ def test_one_connection_serves_them_all(gcs: GCSProvider, front: Front, raw: Raw
         with pytest.raises(FileNotFoundError):
             verb()
     assert len(list(gcs.list_objects())) == 5
-    assert {record.connection for record in front.requests} == {1}
+    # One for reads, one for all else.
+    assert {record.connection for record in front.requests} == {1, 2}
 
 
 def test_connections_are_bounded(front: Front, raw: RawBucket) -> None:

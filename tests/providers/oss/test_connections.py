@@ -19,6 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from providers.errors import (
     ProviderError,
+    ServiceError,
     SettingsError,
     TimedOutError,
     UnavailableError,
@@ -49,9 +50,9 @@ def test_refused_connection_raises() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        with without_waiting(), pytest.raises(UnavailableError, match="refused") as caught:
+        with without_waiting(), pytest.raises(UnavailableError, match="ould not connect") as caught:
             opened(endpoint, max_attempts=2).get("key")
-    assert endpoint in str(caught.value)
+    assert endpoint.removeprefix("http://") in str(caught.value)
     assert "gave up after 2 attempts" in str(caught.value)
 
 
@@ -67,7 +68,7 @@ def test_http_server_behind_https_raises() -> None:
         _talking(
             lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         ) as port,
-        pytest.raises(SettingsError, match="TLS failed"),
+        pytest.raises(SettingsError, match=r"does not speak TLS.*is it http://\?"),
     ):
         opened(f"https://127.0.0.1:{port}").get("key")
 
@@ -107,7 +108,7 @@ def test_silent_server_times_out(front: Front, server: OSSServer) -> None:
     store(server, "key", b"body")
     front.stall(60.0, times=None)
     impatient = opened(front.endpoint, max_attempts=1, first_byte_timeout_seconds=0.1)
-    with pytest.raises(TimedOutError, match="no answer in time"):
+    with pytest.raises(TimedOutError, match=r"no answer within 0\.1 s"):
         impatient.get("key")
 
 
@@ -124,7 +125,7 @@ def test_completing_may_take_long(front: Front, server: OSSServer) -> None:
     assert server.objects(BUCKET) == dict.fromkeys(["copied", "key", "whole"], b"body")
 
 
-def test_one_connection_serves_all(front: Front, provider: OSSProvider) -> None:
+def test_two_connections_serve_all(front: Front, provider: OSSProvider) -> None:
     """Every answer, an error's too, is read to its end and leaves its connection usable."""
     front.rewrite(lambda answer: replace(answer, body=b"wordy"), when=_puts, times=2)
     provider.put("key", b"body")
@@ -147,7 +148,8 @@ def test_one_connection_serves_all(front: Front, provider: OSSProvider) -> None:
     assert len(list(provider.list_objects())) == 3
     provider.delete(["key", "copied", "whole", "odd\r"])
     provider.delete(["odd\r"])
-    assert {record.connection for record in front.requests} == {1}
+    # One for reads, one for all else.
+    assert {record.connection for record in front.requests} == {1, 2}
 
 
 def test_redirect_is_not_followed(front: Front, server: OSSServer) -> None:
@@ -161,8 +163,9 @@ def test_redirect_is_not_followed(front: Front, server: OSSServer) -> None:
             access_key_secret="sts-secret",
             security_token="the-token",
         )
-        with pytest.raises(SettingsError, match="redirects"):
-            provider.get("key")
+        for read in (provider.get, provider.head):
+            with pytest.raises(ServiceError, match=f"it leads to {elsewhere.endpoint}/b/key"):
+                read("key")
         assert elsewhere.requests == ()
 
 

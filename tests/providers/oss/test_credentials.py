@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from providers.counters import snapshot
 from providers.errors import AccessDeniedError, SettingsError
 from providers.options import OSSOptions
 from providers.oss import OSSProvider
@@ -16,6 +19,8 @@ from tests.fakes.front import Front
 from tests.providers.oss.stores import BUCKET, hours_from_now, opened, store
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.fakes.oss import OSSServer
 
 _EXPIRED = "renew OSS_SESSION_TOKEN"
@@ -191,11 +196,65 @@ def test_expired_token_is_renewed_for_many_threads(
     assert bodies == [b"body"] * 32
 
 
-def test_skewed_clock_is_told(server: OSSServer) -> None:
-    """A clock that is off is named as the cause."""
-    server.clock_offset_seconds = 3600.0
+@pytest.mark.parametrize("version", ["v4", "v1"])
+@pytest.mark.parametrize("ahead_seconds", [3600.0, -3600.0])
+def test_skewed_clock_is_corrected(
+    front: Front, server: OSSServer, version: str, ahead_seconds: float
+) -> None:
+    """Refused for its clock, a read goes by the service's, and so do all that follow."""
+    store(server, "key", b"body")
+    server.clock_offset_seconds = ahead_seconds
+    provider = opened(front.endpoint, signature_version=version)
+    before = snapshot().refreshes
+    assert provider.get("key") == b"body"
+    assert provider.get("key") == b"body"
+    assert [record.status for record in front.requests] == [403, 200, 200]
+    assert snapshot().refreshes == before + 1
+    ours, theirs = (signed_at(record.headers) for record in front.requests[:2])
+    assert abs((theirs - ours).total_seconds() - ahead_seconds) < 60.0
+
+
+def test_clock_that_cannot_be_corrected_is_told(front: Front, provider: OSSProvider) -> None:
+    """Where no answer says what time it is the error says what to do, after one request."""
+    skewed = b"<Error><Code>RequestTimeTooSkewed</Code><Message>Too far.</Message></Error>"
+    front.answer(403, body=skewed, times=None)
     with pytest.raises(AccessDeniedError, match="set this machine's clock"):
-        opened(server.endpoint).get("key")
+        provider.get("key")
+    assert len(front.requests) == 1
+    front.clear()
+    front.answer(403, {"Date": "Tue, 01 Dec 2026 05:00:00 GMT"}, skewed, times=None)
+    with pytest.raises(AccessDeniedError, match="set this machine's clock"):
+        provider.get("key")
+    assert len(front.requests) == 3
+
+
+def test_many_threads_with_a_skewed_clock_read(front: Front, server: OSSServer) -> None:
+    """All that are refused together go by the service's time, which is noted once."""
+    store(server, "key", b"body")
+    server.clock_offset_seconds = 7200.0
+    provider = opened(front.endpoint)
+    before = snapshot().refreshes
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(provider.get, ["key"] * 32)) == [b"body"] * 32
+    assert snapshot().refreshes == before + 1
+
+
+def test_skewed_clock_of_the_sdk_is_told(server: OSSServer) -> None:
+    """What oss2 signs goes by this machine's clock, which the error says to set."""
+    store(server, "key", b"body")
+    server.clock_offset_seconds = 3600.0
+    provider = opened(server.endpoint)
+    assert provider.get("key") == b"body"
+    with pytest.raises(AccessDeniedError, match="set this machine's clock"):
+        list(provider.list_objects())
+
+
+def signed_at(headers: Mapping[str, str]) -> datetime:
+    """Return the moment that a request of either signature says it was signed at."""
+    stamp = headers.get("x-oss-date")
+    if stamp is None:
+        return parsedate_to_datetime(headers["date"])
+    return datetime.strptime(f"{stamp}+0000", "%Y%m%dT%H%M%SZ%z")
 
 
 def test_pickle_without_secrets_asks_the_environment(

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from providers import open_provider
+from providers import checksums, open_provider
+from providers.counters import snapshot
 from providers.errors import AccessDeniedError, SettingsError
 from providers.options import OSSOptions
 from providers.oss import OSSProvider
+from providers.values import ByteRange
 from tests.providers.oss.stores import BUCKET, opened, store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.fakes.oss import OSSServer
 
 
@@ -96,10 +100,20 @@ def test_wrong_endpoint_raises(endpoint: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_invalid_bucket_name_raises() -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["Not_A_Bucket", "ab", "a" * 64, "-ab", "ab-", "a.b", "a b", "b\u00fc-cket", "abc\n", ""],
+)
+def test_invalid_bucket_name_raises(name: str) -> None:
     """A name that no bucket can have is told before anything is sent."""
-    with pytest.raises(SettingsError, match="bucket_name is invalid"):
-        opened("http://127.0.0.1:9", "Not_A_Bucket").get("key")
+    with pytest.raises(SettingsError, match="cannot be a bucket: names have 3 to 63 lower-case"):
+        opened("http://127.0.0.1:9", name)
+
+
+@pytest.mark.parametrize("name", ["abc", "a" * 63, "0-0", "a--b"])
+def test_valid_bucket_name_is_taken(name: str) -> None:
+    """Names at the edge of the rules are left to the service."""
+    assert opened("http://127.0.0.1:9", name).uri("k") == f"oss://{name}/k"
 
 
 @pytest.mark.parametrize(
@@ -175,8 +189,44 @@ def test_anonymous_reads_a_public_bucket(
 
 
 @pytest.mark.parametrize("package", ["oss2", "fastcrc"])
-def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+@pytest.mark.parametrize("verb", ["head", "put", "list", "delete"])
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, package: str, verb: str) -> None:
     """Without the extra the error says how to install it."""
     monkeypatch.setitem(sys.modules, package, None)
+    provider = opened("http://127.0.0.1:9")
+    calls: dict[str, Callable[[], object]] = {
+        "head": lambda: provider.head("key"),
+        "put": lambda: provider.put("key", b"body"),
+        "list": lambda: list(provider.list_objects()),
+        "delete": lambda: provider.delete(["key"]),
+    }
     with pytest.raises(SettingsError, match=r"pip install 'torch-cloud-connector\[oss\]'"):
-        opened("http://127.0.0.1:9").get("key")
+        calls[verb]()
+
+
+def test_reads_need_no_sdk(server: OSSServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads are signed and sent without oss2."""
+    store(server, "key", b"body")
+    monkeypatch.setitem(sys.modules, "oss2", None)
+    assert opened(server.endpoint).get("key") == b"body"
+    assert opened(server.endpoint).get("key", ByteRange(1, 3)) == b"od"
+
+
+def test_reads_without_fastcrc_are_unverified(
+    server: OSSServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing computes the CRC-64 a body is handed over, and counted as unverified."""
+    store(server, "key", b"body")
+    provider = opened(server.endpoint)
+    before = snapshot().unverified_reads
+    assert provider.get("key") == b"body"
+    assert snapshot().unverified_reads == before
+    monkeypatch.setitem(sys.modules, "fastcrc", None)
+    monkeypatch.setitem(sys.modules, "fastcrc.crc64", None)
+    # What computes a checksum is looked for once a process.
+    checksums._updates.cache_clear()
+    try:
+        assert provider.get("key") == b"body"
+    finally:
+        checksums._updates.cache_clear()
+    assert snapshot().unverified_reads == before + 1

@@ -6,16 +6,20 @@ import json
 import logging
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from providers.counters import snapshot
 from providers.errors import AccessDeniedError, ProviderError, ServiceError, SettingsError
 from providers.testing.harness import noise
 from tests.providers.s3.stores import made, verbs
 from tests.servers.environment import s3_environment
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from providers.s3 import S3Provider
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from tests.fakes.wire import Request
     from tests.providers.s3.stores import Store
 
+SKEWED = b"<Error><Code>RequestTimeTooSkewed</Code><Message>Too far.</Message></Error>"
 EXPIRED = b"<Error><Code>ExpiredToken</Code><Message>The token has expired.</Message></Error>"
 
 
@@ -354,3 +359,45 @@ def test_redirect_without_a_region_raises(strict: Store, strict_front: Front, ve
     with pytest.raises(ServiceError, match=r"leads to https://elsewhere.*status 301"):
         verbs(provider)[verb]()
     assert len(strict_front.requests) == 2
+
+
+# ---- Clock ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(hours=-1)])
+def test_skewed_clock_is_corrected(strict: Store, strict_front: Front, ahead: timedelta) -> None:
+    """Refused for its clock, a read goes by the service's, and so do all that follow."""
+    strict.put("key", b"body")
+
+    def is_skewed(request: Request) -> bool:
+        there = datetime.now(timezone.utc) + ahead
+        return abs(signed_at(request.headers) - there) > timedelta(minutes=15)
+
+    date = format_datetime(datetime.now(timezone.utc) + ahead)
+    strict_front.answer(403, {"Date": date}, SKEWED, times=None, when=is_skewed)
+    provider = strict.opened(strict_front.endpoint)
+    before = snapshot().refreshes
+    assert provider.get("key") == b"body"
+    assert provider.get("key") == b"body"
+    assert [record.status for record in strict_front.requests] == [403, 200, 200]
+    assert snapshot().refreshes == before + 1
+    ours, theirs = (signed_at(record.headers) for record in strict_front.requests[:2])
+    assert abs(theirs - ours - ahead) < timedelta(minutes=1)
+
+
+def test_clock_that_cannot_be_corrected_is_told(front: Front, provider: S3Provider) -> None:
+    """Without a date, or where the service's own is refused, the error says what to do."""
+    front.answer(403, body=SKEWED, times=None)
+    with pytest.raises(AccessDeniedError, match="set this machine's clock"):
+        provider.get("key")
+    assert len(front.requests) == 1
+    front.clear()
+    front.answer(403, {"Date": "Tue, 01 Dec 2026 05:00:00 GMT"}, SKEWED, times=None)
+    with pytest.raises(AccessDeniedError, match="set this machine's clock"):
+        provider.get("key")
+    assert len(front.requests) == 3
+
+
+def signed_at(headers: Mapping[str, str]) -> datetime:
+    """Return the moment that a request says it was signed at."""
+    return datetime.strptime(f"{headers['x-amz-date']}+0000", "%Y%m%dT%H%M%SZ%z")

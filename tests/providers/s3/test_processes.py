@@ -86,9 +86,9 @@ def test_children_leave_the_parents_connections_alone(
         assert forked(use, provider, 2) == [True, [True, 0], 0]
         ours |= {record.connection for record in front.requests[before:between]}
         theirs |= {record.connection for record in front.requests[between:]}
-    # Each process has one for requests that may take minutes, and one for the others.
-    assert len(ours) == 2
-    assert len(theirs) == 3 * 2 * 2
+    # Each process has one for reads, one for requests that may take minutes, one for others.
+    assert len(ours) == 3
+    assert len(theirs) == 3 * 2 * 3
     assert not ours & theirs
 
 
