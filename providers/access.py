@@ -12,13 +12,14 @@ import random
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from providers.counters import count
 from providers.errors import ProviderError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from providers.values import HttpRequest
 
 __all__ = ["Access", "AccessSlot", "Clock", "Sign"]
@@ -34,8 +35,28 @@ _AGAIN_SECONDS = 5.0
 _STORM_SECONDS = 1.0
 """Threads whose credentials are refused together ask for new ones once."""
 
-Sign = Callable[[str, Mapping[str, str]], "HttpRequest"]
-"""Makes the signed GET of a key with further headers."""
+
+class Sign(Protocol):
+    """Makes the signed request about one key, in microseconds."""
+
+    def __call__(
+        self,
+        key: str,
+        headers: Mapping[str, str],
+        method: str = "GET",
+        query: str = "",
+        payload_hash: str | None = None,
+    ) -> HttpRequest:
+        """Return the request to send.
+
+        Args:
+            key: of the object.
+            headers: to be sent and signed.
+            method: of HTTP.
+            query: percent-encoded, without its question mark.
+            payload_hash: SHA-256 of the body in hex where the signature covers it; None: of
+                no body for a GET, unsigned for others.
+        """
 
 
 class Access(ABC):

@@ -96,6 +96,18 @@ class Connection:
             return self.client_certificate, self.client_key
         return self.client_certificate
 
+    def trust(self, context: ssl.SSLContext) -> None:
+        """Make a context of Python's trust and show what this connection does."""
+        if not self.verify_tls:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        elif os.path.isdir(self.ca):  # noqa: PTH112 paths stay text here
+            context.load_verify_locations(capath=self.ca)
+        else:
+            context.load_verify_locations(cafile=self.ca)
+        if self.client_certificate:
+            context.load_cert_chain(self.client_certificate, self.client_key)
+
     def proxies(self, url: str) -> dict[str, str]:
         """Return the proxy for a URL by its scheme, in the form that requests takes."""
         proxy = choose_proxy(url) if self.proxy is None else self.proxy

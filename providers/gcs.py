@@ -35,7 +35,7 @@ from providers.gcs_client import (
     resolved,
 )
 from providers.gcs_multipart import GCSUpload
-from providers.http_provider import HttpProvider
+from providers.http_provider import HttpProvider, operation_of
 from providers.options import GCSOptions, TransferOptions
 from providers.values import ByteRange, Limits, ObjectInfo
 
@@ -201,7 +201,7 @@ class GCSProvider(HttpProvider):
         headers = {"x-goog-hash": f"crc32c={crc32c(data)}", **_new_object(metadata)}
         if if_absent:
             headers[_IF_GENERATION] = "0"
-        answer = self.send_xml("PUT", key, None, headers, data)
+        answer = self.send_body("put", key, headers, data)
         user, write_id = user_metadata(metadata)
         info = described(key, answer.headers, data.nbytes)
         return replace(info, metadata=user, write_id=write_id)
@@ -272,7 +272,7 @@ class GCSProvider(HttpProvider):
     ) -> ProviderError:
         path = urlsplit(request.url).path if request else ""
         key = unquote(path.removeprefix(f"/{_quoted(self.bucket)}/"))
-        return self._error("get", key, status, headers, body)
+        return self._error(operation_of(request), key, status, headers, body)
 
     @override
     def describe(self, key: str, headers: Mapping[str, str]) -> ObjectInfo:

@@ -41,8 +41,15 @@ class GCSAccess(Access):
         # Whoever does not accept gzip gets objects stored so decompressed, with other sizes.
         always = {"Accept-Encoding": "gzip", **self.headers}
 
-        def sign(key: str, headers: Mapping[str, str]) -> HttpRequest:
+        def sign(
+            key: str,
+            headers: Mapping[str, str],
+            method: str = "GET",
+            query: str = "",
+            payload_hash: str | None = None,  # noqa: ARG001 a token signs no body
+        ) -> HttpRequest:
             # Encoded to the last slash, so that nothing on the way takes ".." for a step up.
-            return HttpRequest("GET", root + quote(key, safe=""), {**always, **headers})
+            url = root + quote(key, safe="")
+            return HttpRequest(method, f"{url}?{query}" if query else url, {**always, **headers})
 
         return sign

@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape
 
 from typing_extensions import override
 
+from providers.addresses import encode_query
 from providers.errors import UnavailableError
 from providers.gcs_answers import element
 from providers.gcs_client import crc32c
@@ -39,12 +40,12 @@ class GCSUpload(MultipartUpload):
 
     @override
     def _put_part(self, number: int, data: memoryview) -> str:
-        answer = self._gcs.send_xml(
-            "PUT",
+        answer = self._gcs.send_body(
+            "put_part",
             self.key,
-            {"partNumber": str(number), **self._query},
             {"x-goog-hash": f"crc32c={crc32c(data)}"},
             data,
+            encode_query({"partNumber": str(number), **self._query}),
         )
         etag: str | None = answer.headers.get("ETag")
         if not etag:

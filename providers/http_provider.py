@@ -12,19 +12,31 @@ from typing_extensions import override
 from providers.access import Access, AccessSlot, Clock
 from providers.answers import http_date
 from providers.base import Provider
+from providers.clients import ClientSlot
 from providers.connections import Connection
 from providers.errors import ProviderError, SettingsError
 from providers.gets import Get
 from providers.http import fetch
 from providers.options import HttpOptions
+from providers.puts import PutConnections, explain_failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from providers.options import Options, TransferOptions
+    from providers.puts import PutAnswer
     from providers.values import ByteRange, HttpRequest, ObjectInfo
 
-__all__ = ["HttpProvider"]
+__all__ = ["HttpProvider", "operation_of"]
+
+_SUCCESSES = range(200, 300)
+
+
+def operation_of(request: HttpRequest | None) -> str:
+    """Return the verb that a signed request is part of."""
+    if request is None:
+        return "get"
+    return "put_part" if "partNumber=" in request.url.partition("?")[2] else request.method.lower()
 
 
 class HttpProvider(Provider):
@@ -51,6 +63,10 @@ class HttpProvider(Provider):
             raise SettingsError(str(error), uri=self.uri(), operation="open") from None
         self.clock = Clock()
         self.access: AccessSlot[Access] = AccessSlot(self._find_access, self.clock)
+        connection, times = self.connection, self.transfer
+        self._puts: ClientSlot[PutConnections] = ClientSlot(
+            lambda: PutConnections(connection, times)
+        )
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:
@@ -86,6 +102,45 @@ class HttpProvider(Provider):
         told = http_date(next((v for n, v in headers.items() if n.lower() == "date"), None))
         if told is not None:
             self.clock.note(told.timestamp())
+
+    # ---- Requests with bodies ------------------------------------------------------------
+
+    def send_body(
+        self,
+        operation: str,
+        key: str,
+        headers: Mapping[str, str],
+        body: memoryview,
+        query: str = "",
+        payload_hash: str | None = None,
+    ) -> PutAnswer:
+        """Send one signed PUT, once, and return the answer of a success.
+
+        Args:
+            operation: for errors to name.
+            key: of the object.
+            headers: to be sent and signed.
+            body: sent as it lies in memory.
+            query: percent-encoded.
+            payload_hash: as for ``Sign``.
+
+        Raises:
+            ProviderError: anything else.
+        """
+        sign = self.access.get()
+        if sign is None:
+            raise self.limit_error(operation, key, "requests of this bucket cannot be signed here")
+        request = sign(key, headers, "PUT", query, payload_hash)
+        try:
+            answer = self._puts.get().send(request, body)
+        except Exception as error:
+            explained = explain_failure(error, self.uri(key), operation)
+            if explained is None:
+                raise
+            raise explained from error
+        if answer.status not in _SUCCESSES:
+            raise self.explain(request, answer.status, answer.headers, answer.body)
+        return answer
 
     # ---- Reads ---------------------------------------------------------------------------
 

@@ -12,11 +12,11 @@ from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
 
+from providers.addresses import encode_query
 from providers.answers import SKEWED, user_metadata
-from providers.bodies import Body
 from providers.clients import ClientSlot
-from providers.errors import IntegrityError, ProviderError, ServiceError
-from providers.http_provider import HttpProvider
+from providers.errors import IntegrityError, ProviderError, ServiceError, UnavailableError
+from providers.http_provider import HttpProvider, operation_of
 from providers.options import OSSOptions, TransferOptions
 from providers.oss_access import Credentials, OSSAccess, bucket_address
 from providers.oss_answers import (
@@ -204,8 +204,7 @@ class OSSProvider(HttpProvider):
         headers = {**_stored(metadata), "Content-MD5": base64.b64encode(digest).decode()}
         if if_absent:
             headers |= _FORBID_OVERWRITE
-        answer = self._client.get().bucket.put_object(key, _body(data), headers=headers)
-        answer.resp.read()
+        answer = self.send_body("put", key, headers, data)
         verify(Subject(self.uri(key), "put"), answer.headers, data)
         user, write_id = user_metadata(metadata)
         told = describe(key, answer.headers)
@@ -273,7 +272,7 @@ class OSSProvider(HttpProvider):
         self, request: HttpRequest | None, status: int, headers: Mapping[str, str], body: bytes
     ) -> ProviderError:
         key = self._key_of(request.url) if request else ""
-        operation = request.method.lower() if request else "get"
+        operation = operation_of(request)
         error = error_of_answer(Subject(self.uri(key), operation), status, headers, body)
         if error.code == SKEWED:
             self.note_time(headers)
@@ -322,11 +321,6 @@ def _stored(metadata: Mapping[str, str]) -> dict[str, str]:
     return {f"{METADATA_PREFIX}{name}": value for name, value in metadata.items()}
 
 
-def _body(data: memoryview) -> Body | bytes:
-    # requests sends an empty body of its own kind with a length, any other one chunked.
-    return Body(data) if data.nbytes else b""
-
-
 def _fits_xml(key: str) -> bool:
     return not any(letter < " " or letter in "\ufffe\uffff" for letter in key)
 
@@ -354,10 +348,14 @@ class _OSSUpload(MultipartUpload):
 
     @override
     def _put_part(self, number: int, data: memoryview) -> str:
-        answer = self._client.bucket.upload_part(self.key, self._upload_id, number, Body(data))
-        answer.resp.read()
-        verify(self._subject("put_part"), answer.headers, data)
-        return str(answer.etag)
+        query = encode_query({"partNumber": str(number), "uploadId": self._upload_id})
+        answer = self._oss.send_body("put_part", self.key, {}, data, query)
+        subject = self._subject("put_part")
+        verify(subject, answer.headers, data)
+        etag = answer.headers.get("ETag")
+        if not etag:
+            raise subject.error(UnavailableError, "the answer has no ETag")
+        return etag.strip('"')
 
     @override
     def _copy_part(self, number: int, source: ObjectInfo, byte_range: ByteRange) -> str:

@@ -65,10 +65,16 @@ class OSSAccess(Access):
         address, bucket = self.address, self.bucket
         signed = self._signed(now)
 
-        def sign(key: str, headers: Mapping[str, str]) -> HttpRequest:
+        def sign(
+            key: str,
+            headers: Mapping[str, str],
+            method: str = "GET",
+            query: str = "",
+            payload_hash: str | None = None,  # noqa: ARG001 neither signature covers the body
+        ) -> HttpRequest:
             if signed is not None:
-                headers = signed("GET", bucket, key, "", headers)
-            return HttpRequest("GET", address.origin + address.path(key), headers)
+                headers = signed(method, bucket, key, query, headers)
+            return HttpRequest(method, address.url(address.path(key), query), headers)
 
         return sign
 

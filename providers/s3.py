@@ -7,7 +7,7 @@ from contextlib import closing
 from functools import partial
 from http import HTTPStatus
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
@@ -21,8 +21,9 @@ from providers.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from providers.http_provider import HttpProvider
+from providers.http_provider import HttpProvider, operation_of
 from providers.options import S3Options, TransferOptions
+from providers.s3_access import S3Access, protected
 from providers.s3_answers import (
     EXPIRED,
     MISPLACED,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from providers.access import Access
     from providers.base import Page
+    from providers.puts import PutAnswer
     from providers.uploads import MultipartUpload
     from providers.values import HttpRequest
 
@@ -231,17 +233,8 @@ class S3Provider(HttpProvider):
     def _put(
         self, key: str, data: memoryview, *, if_absent: bool, metadata: Mapping[str, str]
     ) -> ObjectInfo:
-        clients = self.clients
-        answer = clients.usual.put_object(
-            Bucket=self.bucket,
-            Key=key,
-            Body=_body(data),
-            Metadata=dict(metadata),
-            **clients.digest(data),
-            **_condition(if_absent),
-        )
+        told = self.describe(key, self._store(key, data, if_absent, metadata))
         user, write_id = user_metadata(metadata)
-        told = self.describe(key, _headers(answer))
         return ObjectInfo(
             key,
             size=data.nbytes,
@@ -251,6 +244,34 @@ class S3Provider(HttpProvider):
             metadata=user,
             write_id=write_id,
         )
+
+    def _store(
+        self, key: str, data: memoryview, if_absent: bool, metadata: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """Send a put and return the headers of its answer."""
+        if self.access.get() is None:
+            clients = self.clients
+            answer = clients.usual.put_object(
+                Bucket=self.bucket,
+                Key=key,
+                Body=_body(data),
+                Metadata=dict(metadata),
+                **clients.digest(data),
+                **_condition(if_absent),
+            )
+            return _headers(answer)
+        headers = {f"x-amz-meta-{name}": value for name, value in metadata.items()}
+        if if_absent:
+            headers["If-None-Match"] = "*"
+        return self.send_checked("put", key, headers, data).headers
+
+    def send_checked(
+        self, operation: str, key: str, headers: dict[str, str], data: memoryview, query: str = ""
+    ) -> PutAnswer:
+        """Send a body that the store checks: by a CRC, by its signature, or by an MD5."""
+        access = cast("S3Access", self.access.access)
+        protection, payload_hash = protected(data, access)
+        return self.send_body(operation, key, {**headers, **protection}, data, query, payload_hash)
 
     @override
     def _start_multipart(
@@ -345,7 +366,7 @@ class S3Provider(HttpProvider):
         self, request: HttpRequest | None, status: int, headers: Mapping[str, str], body: bytes
     ) -> ProviderError:
         uri = self.uri(self._key_of(request.url) if request else "")
-        operation = request.method.lower() if request else "get"
+        operation = operation_of(request)
         fields = parse_error_xml(body)
         error = error_of_answer(uri, operation, status, headers, fields)
         if error.code == SKEWED:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from providers.access import Access
-from providers.signing import SigV4
+from providers.signing import EMPTY_PAYLOAD, UNSIGNED_PAYLOAD, SigV4
 from providers.values import HttpRequest
 
 if TYPE_CHECKING:
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from providers.access import Sign
     from providers.addresses import BucketAddress
 
-__all__ = ["S3Access"]
+__all__ = ["S3Access", "protected"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,8 @@ class S3Access(Access):
         address: of the bucket.
         region: requests are signed for.
         service: the same.
-        checksums: whether the service is asked for the checksums of whole objects.
+        checksums: whether the service is sent and asked for its own checksums.
+        amazon: whether it is Amazon's.
         access_key_id: None: requests go unsigned.
         secret_access_key: goes with it.
         session_token: of temporary credentials.
@@ -39,6 +43,7 @@ class S3Access(Access):
     region: str
     service: str
     checksums: bool
+    amazon: bool
     access_key_id: str | None = None
     secret_access_key: str = field(default="", repr=False)
     session_token: str | None = field(default=None, repr=False)
@@ -58,12 +63,41 @@ class S3Access(Access):
                 now=now,
             ).sign
 
-        def sign(key: str, headers: Mapping[str, str]) -> HttpRequest:
-            if checksums and "Range" not in headers:
-                headers = {"x-amz-checksum-mode": "ENABLED", **headers}
+        def sign(
+            key: str,
+            headers: Mapping[str, str],
+            method: str = "GET",
+            query: str = "",
+            payload_hash: str | None = None,
+        ) -> HttpRequest:
+            payload = payload_hash or UNSIGNED_PAYLOAD
+            if method == "GET":
+                payload = EMPTY_PAYLOAD
+                if checksums and "Range" not in headers:
+                    headers = {"x-amz-checksum-mode": "ENABLED", **headers}
             path = address.path(key)
             if signed is not None:
-                headers = signed("GET", address.host, path, "", headers)
-            return HttpRequest("GET", address.origin + path, headers)
+                headers = signed(method, address.host, path, query, headers, payload)
+            return HttpRequest(method, address.url(path, query), headers)
 
         return sign
+
+
+def protected(data: memoryview, access: S3Access) -> tuple[dict[str, str], str | None]:
+    """Return the headers by which the store checks a body, and the hash that is signed.
+
+    Where Amazon's checksums are sent, TLS and a CRC protect it: hashing it costs more. Without,
+    it is the SHA-256 of the signature that the store checks; what is not signed has an MD5.
+    """
+    headers = {}
+    if access.checksums:
+        crc = zlib.crc32(data).to_bytes(4, "big")
+        headers["x-amz-checksum-crc32"] = base64.b64encode(crc).decode("ascii")
+        headers["x-amz-sdk-checksum-algorithm"] = "CRC32"
+    if access.access_key_id is None:
+        digest = hashlib.md5(data, usedforsecurity=False).digest()
+        return headers or {"Content-MD5": base64.b64encode(digest).decode("ascii")}, None
+    encrypted = access.address.origin.startswith("https:")
+    if access.checksums and access.amazon and encrypted:
+        return headers, None
+    return headers, hashlib.sha256(data).hexdigest()

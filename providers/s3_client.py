@@ -126,7 +126,7 @@ class Clients:
         bucket_url = f"{parts.scheme}://{parts.netloc}{parts.path.rpartition('/')[0]}"
         address = BucketAddress.at(bucket_url, self._bucket, "bound")
         if self._options.anonymous:
-            return S3Access(address, region, service, self.checksums)
+            return S3Access(address, region, service, self.checksums, self.amazon)
         credentials = self._session.get_credentials()
         frozen = credentials.get_frozen_credentials()
         return S3Access(
@@ -134,6 +134,7 @@ class Clients:
             region,
             service,
             self.checksums,
+            self.amazon,
             frozen.access_key,
             frozen.secret_key,
             frozen.token,
@@ -218,6 +219,9 @@ def _prepared(client: Any, bucket: str) -> Any:
     try:
         client.get_object(Bucket=bucket, Key="k")
     except _PreparedError as prepared:
+        # botocore's frames hold the exception, whose traceback holds them, and with them all
+        # that their callers have in hand, a body to send say.
+        prepared.__traceback__ = None
         return prepared.request
     finally:
         _asking.prepared = False

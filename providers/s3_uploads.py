@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from providers.addresses import encode_query
+from providers.errors import UnavailableError
 from providers.s3_client import ReadableBody
 from providers.uploads import MultipartUpload
 
@@ -44,11 +46,22 @@ class S3Upload(MultipartUpload):
 
     @override
     def _put_part(self, number: int, data: memoryview) -> dict[str, str]:
-        clients = self._s3.clients
-        answer = clients.usual.upload_part(
-            **self._names, PartNumber=number, Body=ReadableBody(data), **clients.digest(data)
-        )
-        return self._receipt(answer, "put_part", answer)
+        if self._s3.access.get() is None:
+            clients = self._s3.clients
+            answer = clients.usual.upload_part(
+                **self._names, PartNumber=number, Body=ReadableBody(data), **clients.digest(data)
+            )
+            return self._receipt(answer, "put_part", answer)
+        query = encode_query({"partNumber": str(number), "uploadId": self._names["UploadId"]})
+        headers = self._s3.send_checked("put_part", self.key, {}, data, query).headers
+        if not headers.get("ETag"):
+            raise UnavailableError(
+                "the answer has no ETag", uri=self._s3.uri(self.key), operation="put_part"
+            )
+        receipt = {"ETag": headers["ETag"]}
+        if crc := headers.get("x-amz-checksum-crc32"):
+            receipt["ChecksumCRC32"] = crc
+        return receipt
 
     @override
     def _copy_part(self, number: int, source: ObjectInfo, byte_range: ByteRange) -> dict[str, str]:
