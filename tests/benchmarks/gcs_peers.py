@@ -32,7 +32,6 @@ def prepare(job: Job) -> Read:
 
 def _dataflux(job: Job) -> Callable[[str], Any]:
     from dataflux_pytorch import dataflux_iterable_dataset, dataflux_mapstyle_dataset
-    from google.cloud import storage
 
     way, threads, *compose = job.way.split("-")
     settings: dict[str, Any] = {"disable_compose": not compose, "num_processes": 1}
@@ -43,11 +42,11 @@ def _dataflux(job: Job) -> Callable[[str], Any]:
         module, kind = dataflux_iterable_dataset, "DataFluxIterableDataset"
 
     def make(prefix: str) -> Any:
+        # It makes its own client in each process: one given to it shares sockets across a fork.
         return getattr(module, kind)(
             project_name="benchmark",
             bucket_name=BUCKET,
             config=module.Config(prefix=prefix, sort_listing_results=True, **settings),
-            storage_client=storage.Client(project="benchmark"),
         )
 
     return make

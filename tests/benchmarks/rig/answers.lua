@@ -28,6 +28,17 @@ local function first(prefix, count, text, strictly)
     return low
 end
 
+--- Some clients want the length told, as the clouds tell it.
+local function print(text, content_type)
+    ngx.header["Content-Type"] = content_type
+    ngx.header["Content-Length"] = #text
+    ngx.print(text)
+end
+
+local function print_json(text)
+    print(text, "application/json; charset=UTF-8")
+end
+
 local function listed(arguments)
     local prefix = arguments.prefix or ""
     local kind, count = prefix:match("^([%w-]+)/(%d+)/")
@@ -72,8 +83,7 @@ local function list_xml(arguments)
         lines[#lines + 1] = "<IsTruncated>false</IsTruncated>"
     end
     lines[#lines + 1] = "</ListBucketResult>"
-    ngx.header["Content-Type"] = "application/xml"
-    ngx.print(lines)
+    print(table.concat(lines), "application/xml")
 end
 
 local function object_json(name, kind, size)
@@ -82,11 +92,6 @@ local function object_json(name, kind, size)
             .. '"metageneration":"1","etag":"%s","crc32c":"%s","storageClass":"STANDARD",'
             .. '"timeCreated":"%s","updated":"%s"}',
         name, size, ngx.var.generation, etags[kind] or "", crcs[kind] or "", MODIFIED, MODIFIED)
-end
-
-local function print_json(text)
-    ngx.header["Content-Type"] = "application/json; charset=UTF-8"
-    ngx.print(text)
 end
 
 local function list_json(arguments)
@@ -147,7 +152,9 @@ function answers.answer()
     if method == "GET" and sizes[kind] then
         return print_json(object_json(name, kind, sizes[kind]))
     end
-    if path == "/storage/v1/b/bkt/iam/testPermissions" then
+    if path == "/storage/v1/b/bkt" then
+        return print_json('{"kind":"storage#bucket","name":"bkt","location":"US","id":"bkt"}')
+    elseif path == "/storage/v1/b/bkt/iam/testPermissions" then
         return print_json('{"permissions":["storage.objects.create","storage.objects.delete"]}')
     end
     ngx.log(ngx.ERR, "the rig has no answer to ", method, " ", ngx.var.request_uri)
