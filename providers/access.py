@@ -156,10 +156,13 @@ class AccessSlot(Generic[A]):
             self._lock.release()
 
     def _is_good(self) -> bool:
+        return time.time() < self._good_until()
+
+    def _good_until(self) -> float:
         access = self.access
         if access is None or self._refused:
-            return False
-        return access.expires_at is None or time.time() < access.expires_at
+            return float("-inf")
+        return float("inf") if access.expires_at is None else access.expires_at
 
     def _renew(self) -> None:
         try:
@@ -167,7 +170,7 @@ class AccessSlot(Generic[A]):
         except ProviderError as error:
             if not self._is_good():
                 raise
-            self._renew_at = time.time() + _AGAIN_SECONDS
+            self._renew_at = min(time.time() + _AGAIN_SECONDS, self._good_until())
             _log.warning("could not renew the credentials early, will try again: %s", error)
             return
         if self.access is not None:
