@@ -36,7 +36,8 @@ def operation_of(request: HttpRequest | None) -> str:
     """Return the verb that a signed request is part of."""
     if request is None:
         return "get"
-    return "put_part" if "partNumber=" in request.url.partition("?")[2] else request.method.lower()
+    is_part = request.method == "PUT" and "partNumber=" in request.url.partition("?")[2]
+    return "put_part" if is_part else request.method.lower()
 
 
 class HttpProvider(Provider):

@@ -19,6 +19,7 @@ from providers.answers import (
     retry_after_seconds,
     user_metadata,
 )
+from providers.checksums import Verdict, compare, parse
 from providers.errors import IntegrityError, UnavailableError
 from providers.values import ObjectInfo
 
@@ -145,16 +146,10 @@ def verify(subject: Subject, headers: Mapping[str, str], data: bytes | memoryvie
     told = headers.get("x-oss-hash-crc64ecma")
     if told is None:
         return
-    from fastcrc import crc64
-
-    # CRC-64/XZ, which the service and its SDKs call ECMA.
-    # Source: https://help.aliyun.com/zh/oss/user-guide/check-data-transmission-integrity-by-using-crc-64,
-    # read 2026-11-30.
-    found = crc64.xz(data)
-    if str(found) != told:
+    if compare(parse(f"crc64ecma:{told}"), data) is Verdict.WRONG:
         raise subject.error(
             IntegrityError,
-            f"the CRC-64 of {len(data)} bytes is {found} here and {told} at the service "
+            f"the CRC-64 of {len(data)} bytes is another here than at the service, {told} "
             f"(request id {headers.get('x-oss-request-id')})",
         )
 

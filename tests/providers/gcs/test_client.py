@@ -316,7 +316,7 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
 # ---- Connections ----------------------------------------------------------------------------
 
 
-def test_two_connections_serve_them_all(gcs: GCSProvider, front: Front, raw: RawBucket) -> None:
+def test_three_connections_serve_them_all(gcs: GCSProvider, front: Front, raw: RawBucket) -> None:
     """Every verb, errors and empty answers included, hands its connection on."""
     raw.put("a", b"body")
     raw.put("empty", b"")
@@ -334,8 +334,8 @@ def test_two_connections_serve_them_all(gcs: GCSProvider, front: Front, raw: Raw
         with pytest.raises(FileNotFoundError):
             verb()
     assert len(list(gcs.list_objects())) == 5
-    # One for reads, one for all else.
-    assert {record.connection for record in front.requests} == {1, 2}
+    # One for reads, one for bodies to be stored, one for all else.
+    assert {record.connection for record in front.requests} == {1, 2, 3}
 
 
 def test_connections_are_bounded(front: Front, raw: RawBucket) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
-from botocore.awsrequest import AWSResponse
+from botocore.awsrequest import AWSResponse, HTTPHeaders
+
+from providers.puts import PutAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from providers.s3 import S3Provider
+    from providers.values import HttpRequest
 
 SESSION = (
     b"<CreateSessionResult><Credentials><AccessKeyId>SESSION</AccessKeyId><SecretAccessKey>S"
@@ -40,6 +44,20 @@ class Amazon:
         self.body = b""
         for client in (provider.clients.usual, provider.clients.patient):
             client.meta.events.register_last("before-send.s3", self._answer)
+        provider._puts = cast("Any", self)
+
+    def get(self) -> Amazon:
+        """Stand in for the connections over which bodies are sent."""
+        return self
+
+    def send(self, request: HttpRequest, body: memoryview) -> PutAnswer:
+        """Answer a request with a body."""
+        headers = HTTPHeaders()
+        for name, value in (*request.headers.items(), ("Content-Length", str(len(body)))):
+            headers[name] = value
+        self.requests.append(SimpleNamespace(url=request.url, headers=headers))
+        self.bodies.append(bytes(body))
+        return PutAnswer(self.status, self.headers, self.body)
 
     def _answer(self, request: Any, **_: Any) -> AWSResponse:
         self.requests.append(request)
