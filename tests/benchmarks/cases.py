@@ -202,8 +202,9 @@ def _oss_loader(profile: Literal["plain", "slow"], workers: int) -> Case:
         (
             Client("connector/iterable", rate),
             Client("connector/map", rate),
-            Client("osstorchconnector/iterable", rate),
-            Client("osstorchconnector/map", rate),
+            Client("osstorchconnector/iterable", rate / 2),
+            Client("osstorchconnector/iterable-64", rate / 1.5),
+            Client("osstorchconnector/map-64", rate / 2),
             Client("wrk", 1),
         ),
         (cpu if profile == "plain" else target,),

@@ -94,7 +94,7 @@ def _iterable(job: Job) -> Read:
     from connector import IterableDataset
     from tests.benchmarks.loading import epoch
 
-    def make(prefix: str) -> IterableDataset[bytes]:
+    def make(prefix: str) -> Any:
         return _dataset(job, IterableDataset, prefix, batch_size=job.case.batch_size)
 
     return epoch(job, make, shuffle=False)

@@ -1,172 +1,173 @@
-"""Makes `docs/benchmarks.md` and its pictures of the results file."""
+"""Makes docs/benchmarks.md and its pictures: ``python -m tests.benchmarks.report [RESULTS]``."""
 
 from __future__ import annotations
 
-import statistics
+import sys
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING
 
-import matplotlib as mpl
-from matplotlib import pyplot as plt
-
-from tests.benchmarks.cases import CASES
-from tests.benchmarks.sizes import SIZES
+from tests.benchmarks.cases import CASES, Case, Metric, Target
+from tests.benchmarks.plots import Panel, draw
+from tests.benchmarks.results import Results, Summary, ratio, summarize
 
 if TYPE_CHECKING:
-    from tests.benchmarks.cases import Case, Metric
-    from tests.benchmarks.results import Results
+    from collections.abc import Iterable
 
-__all__ = ["write_report"]
+__all__ = ["main", "write"]
 
-_DOCS = Path(__file__).resolve().parents[2] / "docs"
+_HERE = Path(__file__).parent
+_DOCS = Path(__file__).parents[2] / "docs"
 _UNITS: dict[Metric, str] = {
-    "cpu_us": "CPU µs/object",
-    "rate": "samples/s",
-    "megabytes": "MB/s",
-    "cpu_gigabyte": "CPU s/GB",
+    "cpu_microseconds_per_object": "CPU µs/object",
+    "samples_per_second": "samples/s",
+    "megabytes_per_second": "MB/s",
+    "cpu_seconds_per_gigabyte": "CPU s/GB",
+    "peak_mebibytes": "MiB above payload",
 }
-_OURS = "torch-cloud-connector"
-_COLUMNS = "objects/s | CPU µs/object | requests/object | peak memory beyond payload"
-_MIB = 1 << 20
+_PICTURES = {
+    "cpu": ("small", "tls", "oss-plain"),
+    "s3": ("s3-", "msc"),
+    "gcs": ("gcs-",),
+    "oss": ("oss-slow",),
+    "large": ("large",),
+    "medium": ("medium",),
+}
+_SMALL = 10
 
 
-def write_report(results: Results) -> None:
-    """Write the page and one picture a case."""
-    measured = [case for case in CASES if results.figures(case.name, case.clients[0].name)]
-    pictures = _DOCS / "images"
-    pictures.mkdir(exist_ok=True)
-    for case in measured:
-        _draw(case, results, pictures / f"benchmarks-{case.name}.svg")
-    page = [_HEAD, _summary(measured, results), *(_section(case, results) for case in measured)]
-    (_DOCS / "benchmarks.md").write_text("\n".join([*page, _method(results)]))
+def main(arguments: list[str]) -> None:
+    """Write the report of a results file."""
+    path = Path(arguments[0]) if arguments else _HERE / "results.json"
+    if not path.exists():
+        raise SystemExit(f"there is no {path}: run `bash tests/benchmarks/run.sh` first")
+    write(Results.load(path), _DOCS)
 
 
-_HEAD = """# Benchmarks
+def write(results: Results, docs: Path) -> None:
+    """Write ``benchmarks.md`` and ``images/benchmarks-*.svg`` below a directory."""
+    summaries = {case.name: summarize(results, case) for case in CASES}
+    pictures = _draw_all(summaries, docs / "images")
+    template = Template((_HERE / "report.template.md").read_text())
+    page = template.substitute(
+        repeats=results.repeats,
+        ratios=_ratios(summaries),
+        cases="\n\n".join(_case(case, summaries[case.name], pictures) for case in CASES),
+        mode=results.mode,
+        dates=", ".join(results.dates),
+        machine=_pairs(results.machine),
+        versions=_pairs(results.versions),
+    )
+    (docs / "benchmarks.md").write_text(page)
 
-Every figure is taken beside its peers' in one run on one small machine; absolute figures hold for
-nobody, ratios do. One command measures all of it and writes this page:
 
-```bash
-bash tests/benchmarks/run.sh            # --quick: three repeats of fewer objects
-```
-"""
+def _pairs(values: dict[str, str]) -> str:
+    return "\n".join(f"| {name} | {value} |" for name, value in values.items())
 
 
-def _summary(cases: list[Case], results: Results) -> str:
-    lines = [
-        "## Wanted and reached",
-        "",
-        "This project's median by that of the best of the peers named. For costs less is better.",
-        "",
-        "| case | against | wanted | reached | |",
-        "|---|---|---|---|---|",
+def _table(head: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# ---- Ratios --------------------------------------------------------------------------------
+
+
+def _ratios(summaries: dict[str, list[Summary]]) -> str:
+    rows = [
+        _ratio_row(case, summaries[case.name], target) for case in CASES for target in case.targets
     ]
-    for case in cases:
-        ours = results.median(case.name, case.clients[0].name, case.metric)
-        for wanted in case.wanted:
-            theirs = _best(case, wanted.peers, results)
-            bound = f"at {'most' if case.is_cost else 'least'} {wanted.ratio:g}x"
-            if ours is None or theirs is None:
-                lines.append(f"| {case.title} | {wanted.peers[0]} | {bound} | no figures | |")
-                continue
-            ratio = ours / theirs[1]
-            reached = ratio <= wanted.ratio if case.is_cost else ratio >= wanted.ratio
-            lines.append(
-                f"| {case.title} | {theirs[0]} | {bound} | {ratio:.2f}x | "
-                f"{'reached' if reached else '**missed**'} |"
-            )
-    return "\n".join([*lines, ""])
+    head = ["case", "against", "measure", "wanted", "measured", "ours", "theirs", ""]
+    return _table(head, rows)
 
 
-def _best(case: Case, peers: tuple[str, ...], results: Results) -> tuple[str, float] | None:
-    medians = [(peer, results.median(case.name, peer, case.metric)) for peer in peers]
-    known = [(peer, median) for peer, median in medians if median is not None]
-    if not known:
-        return None
-    pick = min if case.is_cost else max
-    return pick(known, key=lambda pair: pair[1])
-
-
-def _section(case: Case, results: Results) -> str:
-    lines = [
-        f"## {case.title}",
-        "",
-        f"![{case.title}](images/benchmarks-{case.name}.svg)",
-        "",
-        f"| client | {_UNITS[case.metric]}, median | spread | {_COLUMNS} |",
-        "|---|---|---|---|---|---|---|",
+def _ratio_row(case: Case, summaries: list[Summary], target: Target) -> list[str]:
+    found = ratio(summaries, target)
+    bound = "at least" if target.more_is_better else "at most"
+    unit = "x" if target.peer else " MiB"
+    wanted = f"{bound} {target.ratio:g}{unit}"
+    row = [f"[{case.name}](#{case.name})", target.peer or "a fixed bound", _UNITS[target.metric]]
+    if found is None:
+        return [*row, wanted, "not measured", "", "", ""]
+    by_client = {one.client: one for one in summaries}
+    theirs = f"{_number(by_client[found.theirs].median(target.metric))} ({found.theirs})"
+    return [
+        *row,
+        wanted,
+        f"**{found.value:.3g}{unit}**",
+        _number(by_client[found.ours].median(target.metric)),
+        theirs if found.theirs else "",
+        "reached" if found.reached else "**missed**",
     ]
-    for client in case.clients:
-        figures = results.figures(case.name, client.name)
-        if not figures:
-            error = results.error(case.name, client.name) or "not run"
-            lines.append(f"| {_shown(client.name)} | no figures: {error[:120]} | | | | | |")
-            continue
-        values = results.values(case.name, client.name, case.metric)
-        cells = [
-            _shown(client.name),
-            f"**{statistics.median(values):.4g}**",
-            f"{min(values):.4g} to {max(values):.4g}",
-            f"{_median(results, case, client.name, 'rate'):.4g}",
-            f"{_median(results, case, client.name, 'cpu_us'):.4g}",
-            f"{statistics.median(f['requests'] / f['objects'] for f in figures):.3g}",
-            _peak(case, figures),
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < _SMALL else f"{value:,.0f}"
+
+
+# ---- Cases ---------------------------------------------------------------------------------
+
+
+def _case(case: Case, summaries: list[Summary], pictures: dict[str, str]) -> str:
+    parts = [f"### {case.name}", f"{case.title[0].upper()}{case.title[1:]}."]
+    if not any(one.runs or one.error for one in summaries):
+        return "\n\n".join([*parts, "Not run."])
+    metrics: list[Metric] = list(case.metrics)
+    # Time and work, whatever the case's goals go by.
+    metrics += [m for m in _also(case) if m not in metrics]
+    head = ["client", *(_UNITS[metric] for metric in metrics)]
+    head += ["requests/object", "client's core busy", "server's core busy"]
+    rows = (_client_row(one, metrics) for one in summaries if one.runs)
+    parts.append(_table(head, rows))
+    failures = [f"- `{one.client}` failed: `{_line(one.error)}`" for one in summaries if one.error]
+    parts += ["\n".join(failures)] if failures else []
+    parts += [f"![{case.title}](images/{pictures[case.name]})"] if case.name in pictures else []
+    return "\n\n".join(parts)
+
+
+def _also(case: Case) -> tuple[Metric, ...]:
+    if case.kind == "1g":
+        return ("megabytes_per_second",)
+    return ("samples_per_second", "cpu_microseconds_per_object")
+
+
+def _client_row(one: Summary, metrics: list[Metric]) -> list[str]:
+    return [
+        one.client,
+        *(_spread(one, metric) for metric in metrics),
+        f"{one.per_object('requests'):.3g}",
+        f"{one.client_load:.0%}",
+        f"{one.server_load:.0%}",
+    ]
+
+
+def _spread(one: Summary, metric: Metric) -> str:
+    values = one.values(metric)
+    return f"{_number(one.median(metric))} ({_number(min(values))}-{_number(max(values))})"
+
+
+def _line(text: str) -> str:
+    """Return the last line that was said, as a table's cell or a list's entry can hold it."""
+    return text.strip().splitlines()[-1].replace("`", "'").replace("|", "/")
+
+
+def _draw_all(summaries: dict[str, list[Summary]], images: Path) -> dict[str, str]:
+    """Draw the pictures; return, for the last case of each, its file's name."""
+    images.mkdir(parents=True, exist_ok=True)
+    placed = {}
+    for name, beginnings in _PICTURES.items():
+        panels = [
+            Panel(case, summaries[case.name], case.metrics[0])
+            for case in CASES
+            if case.name.startswith(beginnings) and any(one.runs for one in summaries[case.name])
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, ""])
+        path = images / f"benchmarks-{name}.svg"
+        path.unlink(missing_ok=True)
+        if panels:
+            draw(panels, path)
+            placed[panels[-1].case.name] = path.name
+    return placed
 
 
-def _median(results: Results, case: Case, client: str, metric: Metric) -> float:
-    return results.median(case.name, client, metric) or 0.0
-
-
-def _peak(case: Case, figures: list[dict[str, float]]) -> str:
-    if "peak_bytes" not in figures[0]:
-        return ""
-    payload = SIZES["huge"] if case.kind == "huge" else 0
-    return f"{statistics.median(f['peak_bytes'] - payload for f in figures) / _MIB:.0f} MiB"
-
-
-def _shown(name: str) -> str:
-    return name.replace("ours", _OURS) if name.startswith("ours") else name
-
-
-def _draw(case: Case, results: Results, path: Path) -> None:
-    known = [c.name for c in case.clients if results.figures(case.name, c.name)]
-    values = [results.values(case.name, name, case.metric) for name in known]
-    medians = [statistics.median(each) for each in values]
-    errors = [
-        [median - min(each) for median, each in zip(medians, values, strict=True)],
-        [max(each) - median for median, each in zip(medians, values, strict=True)],
-    ]
-    colours = ["#d1495b" if n.startswith("ours") else "#8d99ae" for n in known]
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": case.name, "font.size": 9}):
-        figure, axes = plt.subplots(figsize=(6.4, 0.5 + 0.38 * len(known)))
-        axes.barh([_shown(name) for name in known], medians, xerr=errors, color=colours)
-        axes.invert_yaxis()
-        axes.set_xlabel(f"{_UNITS[case.metric]} ({'less' if case.is_cost else 'more'} is better)")
-        axes.spines[["top", "right"]].set_visible(b=False)
-        figure.tight_layout()
-        figure.savefig(path, metadata={"Date": None})
-        plt.close(figure)
-
-
-def _method(results: Results) -> str:
-    about = results.about
-    peers = ", ".join(f"{name} {version}" for name, version in about["peers"].items())
-    return f"""## Method
-
-- Server: {about["server"]} with one worker on a core of its own, objects in memory, plain HTTP
-  unless TLS is said; 20 ms are slept before each answer where latency is said. Paths and headers
-  are those of S3, GCS and OSS, checksums and ETags included and true.
-- Each run is a fresh process; a client of one process runs on the other core, a client with
-  workers on both. Repeats are interleaved, A B A B; the table has medians and the extremes.
-- CPU is user and system time of the client's whole process tree, after its connections are open.
-  With a DataLoader, time counts from the first batch on, CPU from the start of the workers.
-- Each peer runs at its best public setting; where several are known, all are shown and the best
-  counts. `wrk` shows what the server itself can give, with a client that looks at nothing.
-- Peak memory is the growth of the main process's resident memory, less the payload of the case
-  that fills a buffer of the caller's.
-- {about["cores"]} cores of {about["cpu"]}, Linux {about["kernel"]}, Python {about["python"]},
-  pycurl {about["pycurl"]}; {peers}. {about["date"]}{", a quick run" if about["quick"] else ""}.
-"""
+if __name__ == "__main__":
+    main(sys.argv[1:])

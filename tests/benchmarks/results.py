@@ -1,95 +1,231 @@
-"""Figures of all runs in one file, so that a run that was broken off goes on where it stopped."""
+"""The results file: what was measured, on what, and what follows from it."""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
 import statistics
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.measure import Measured
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from tests.benchmarks.cases import Case, Metric, Target
 
-    from tests.benchmarks.cases import Metric
+__all__ = ["Results", "Run", "Summary", "machine", "ratio", "summarize", "versions"]
 
-__all__ = ["Results", "value"]
+_PACKAGES = (
+    "torch-cloud-connector",
+    "torch",
+    "pycurl",
+    "obstore",
+    "s3torchconnector",
+    "boto3",
+    "multi-storage-client",
+    "gcs-torch-dataflux",
+    "google-cloud-storage",
+    "osstorchconnector",
+)
 
 
-def value(metric: Metric, figures: dict[str, float]) -> float:
-    """Return one figure in the unit of a table."""
-    if metric == "rate":
-        return figures["objects"] / figures["seconds"]
-    if metric == "megabytes":
-        return figures["bytes"] / figures["seconds"] / 1e6
-    if metric == "cpu_us":
-        return figures["cpu_seconds"] / figures["objects"] * 1e6
-    return figures["cpu_seconds"] / (figures["bytes"] / 1e9)
+@dataclass(frozen=True)
+class Run:
+    """One run of a client in a case.
 
-
-class Results:
-    """The results file.
-
-    Args:
-        path: of the file; made when the first figure comes.
+    Attributes:
+        case: its name.
+        client: its name.
+        repeat: from 0.
+        measured: what it took; None: it failed.
+        error: why it failed; empty: it did not.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        empty: dict[str, Any] = {"about": {}, "runs": []}
-        self._data = json.loads(path.read_text()) if path.exists() else empty
+    case: str
+    client: str
+    repeat: int
+    measured: Measured | None = None
+    error: str = ""
+
+
+@dataclass
+class Results:
+    """All runs of one machine and one set of versions.
+
+    Attributes:
+        mode: ``quick`` or ``full``.
+        repeats: of each client in each case.
+        machine: what it ran on.
+        versions: of what was measured.
+        dates: on which runs were added.
+        runs: in the order in which they ran.
+    """
+
+    mode: str
+    repeats: int
+    machine: dict[str, str]
+    versions: dict[str, str]
+    dates: list[str] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        """Read a file that ``save`` wrote."""
+        values = json.loads(path.read_text())
+        runs = [
+            Run(**{**run, "measured": run["measured"] and Measured.of(run["measured"])})
+            for run in values.pop("runs")
+        ]
+        return cls(**values, runs=runs)
+
+    def save(self, path: Path) -> None:
+        """Write a file, whole or not at all; one run a line, for those who read differences."""
+        values = asdict(self)
+        lines = ",\n".join(f"  {json.dumps(run)}" for run in values.pop("runs"))
+        head = json.dumps(values, indent=1).removesuffix("\n}")
+        fresh = path.with_suffix(".new")
+        fresh.write_text(f'{head},\n "runs": [\n{lines}\n ]\n}}\n')
+        fresh.replace(path)
+
+    def done(self, case: str, client: str, repeat: int) -> bool:
+        """Whether this run is there, and good."""
+        return any(
+            (run.case, run.client, run.repeat) == (case, client, repeat) and run.measured
+            for run in self.runs
+        )
+
+    def add(self, run: Run, date: str) -> None:
+        """Add a run in place of an older one."""
+        key = run.case, run.client, run.repeat
+        self.runs = [one for one in self.runs if (one.case, one.client, one.repeat) != key]
+        self.runs.append(run)
+        self.dates = sorted({*self.dates, date})
+
+    def differs_from(self, other: Results) -> str:
+        """Say in what two files differ that must not be mixed; empty: in nothing."""
+        mine, others = asdict(self), asdict(other)
+        for name in ("mode", "repeats", "machine", "versions"):
+            if mine[name] != others[name]:
+                return f"{name}: {others[name]} there, {mine[name]} here"
+        return ""
+
+
+def machine() -> dict[str, str]:
+    """Say what this machine is."""
+    cpu = [line for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    memory = [line for line in _lines("/proc/meminfo") if line.startswith("MemTotal")]
+    return {
+        "cpu": cpu[0].partition(":")[2].strip() if cpu else platform.machine(),
+        "cores": str(os.cpu_count()),
+        "memory": memory[0].partition(":")[2].strip() if memory else "unknown",
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the contestants and of what they stand on."""
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "from the sources" if name == "torch-cloud-connector" else "missing"
+    return found
+
+
+# ---- What follows --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One client in one case.
+
+    Attributes:
+        client: its name.
+        runs: that succeeded.
+        error: of the last that failed.
+    """
+
+    client: str
+    runs: list[Measured]
+    error: str
+
+    def values(self, metric: Metric) -> list[float]:
+        """Return that of each run."""
+        values: list[float] = [getattr(run, metric) for run in self.runs]
+        return values
+
+    def median(self, metric: Metric) -> float:
+        """Return that of the runs."""
+        return statistics.median(self.values(metric))
+
+    def per_object(self, name: str) -> float:
+        """Return the median of any field by the number of objects."""
+        values: list[float] = [getattr(run, name) / run.objects for run in self.runs]
+        return statistics.median(values)
 
     @property
-    def about(self) -> dict[str, Any]:
-        """Machine, date and versions."""
-        about: dict[str, Any] = self._data["about"]
-        return about
+    def client_load(self) -> float:
+        """The CPU time of the client's processes by the clock's; they share one core."""
+        return statistics.median(run.cpu_seconds / run.wall_seconds for run in self.runs)
 
-    def describe(self, about: dict[str, Any]) -> None:
-        """Say what the figures were taken on."""
-        self._data["about"] = about
-        self._save()
+    @property
+    def server_load(self) -> float:
+        """The share of the time that the server's worker was busy."""
+        return statistics.median(run.server_cpu_seconds / run.wall_seconds for run in self.runs)
 
-    def has(self, case: str, client: str, repeat: int) -> bool:
-        """Whether a run is there already."""
-        wanted = (case, client, repeat)
-        return any((r["case"], r["client"], r["repeat"]) == wanted for r in self._data["runs"])
 
-    def add(self, case: str, client: str, repeat: int, outcome: dict[str, Any]) -> None:
-        """Keep one run: its figures, or its error."""
-        run = {"case": case, "client": client, "repeat": repeat, **outcome}
-        self._data["runs"].append(run)
-        self._save()
+def summarize(results: Results, case: Case) -> list[Summary]:
+    """Return one summary for each client of a case, in its order."""
+    return [
+        Summary(
+            client.name,
+            [run.measured for run in runs if run.measured],
+            next((run.error for run in reversed(runs) if run.error), ""),
+        )
+        for client in case.clients
+        for runs in [[r for r in results.runs if (r.case, r.client) == (case.name, client.name)]]
+    ]
 
-    def drop(self, case: str) -> None:
-        """Forget the runs of a case."""
-        self._data["runs"] = [run for run in self._data["runs"] if run["case"] != case]
 
-    def _save(self) -> None:
-        draft = self._path.with_suffix(".part")
-        draft.write_text(json.dumps(self._data, indent=1) + "\n")
-        draft.replace(self._path)
+@dataclass(frozen=True)
+class Ratio:
+    """How a target came out.
 
-    def figures(self, case: str, client: str) -> list[dict[str, float]]:
-        """Return the figures of all repeats."""
-        return [
-            run["figures"]
-            for run in self._data["runs"]
-            if (run["case"], run["client"]) == (case, client) and "figures" in run
-        ]
+    Attributes:
+        value: ours by theirs; with an absolute target, ours.
+        reached: whether it is good enough.
+        ours: our client that counts.
+        theirs: the peer's that counts: its best in this metric.
+    """
 
-    def error(self, case: str, client: str) -> str | None:
-        """Return why a client has no figures."""
-        errors = [
-            run["error"]
-            for run in self._data["runs"]
-            if (run["case"], run["client"]) == (case, client) and "error" in run
-        ]
-        return errors[-1] if errors else None
+    value: float
+    reached: bool
+    ours: str
+    theirs: str
 
-    def values(self, case: str, client: str, metric: Metric) -> list[float]:
-        """Return one metric of all repeats."""
-        return [value(metric, figures) for figures in self.figures(case, client)]
 
-    def median(self, case: str, client: str, metric: Metric) -> float | None:
-        """Return the median of a metric; None: there are no figures."""
-        values = self.values(case, client, metric)
-        return statistics.median(values) if values else None
+def ratio(summaries: list[Summary], target: Target) -> Ratio | None:
+    """Return how a target came out; None: one of the two has no run.
+
+    Ours is the first client of the case: a row has one claim. The peer counts by its best way.
+    """
+    ours = summaries[0]
+    theirs = [one for one in summaries if one.client.partition("/")[0] == target.peer and one.runs]
+    if not ours.runs or (target.peer and not theirs):
+        return None
+    value, peer = ours.median(target.metric), ""
+    if theirs:
+        pick = max if target.more_is_better else min
+        best = pick(theirs, key=lambda one: one.median(target.metric))
+        value, peer = value / best.median(target.metric), best.client
+    reached = value >= target.ratio if target.more_is_better else value <= target.ratio
+    return Ratio(value, reached, ours.client, peer)

@@ -123,7 +123,7 @@ class Rig:
 
 def _pinned(core: int, command: list[str]) -> list[str]:
     """Keep server and client apart, where there are two cores."""
-    if len(os.sched_getaffinity(0)) < 2:  # noqa: PLR2004 two cores
+    if len(os.sched_getaffinity(0)) < 2:
         return command
     return ["taskset", "--cpu-list", str(core), *command]
 
@@ -135,7 +135,7 @@ def serve() -> Iterator[Rig]:
     Raises:
         RuntimeError: it does not start; the message has its log.
     """
-    directory = Path(tempfile.mkdtemp(prefix="benchmarks-", dir="/dev/shm"))  # noqa: S108 memory
+    directory = Path(tempfile.mkdtemp(prefix="benchmarks-", dir="/dev/shm"))
     rig = Rig(str(directory), {profile: _free_port() for profile in _LATENCY_SECONDS})
     try:
         directory.chmod(0o755)
