@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from contextlib import closing
+from contextlib import closing, suppress
 from multiprocessing import context
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -71,10 +71,17 @@ class HttpProvider(Provider):
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:
-        # Secrets travel by the rule of the options: into processes being spawned.
-        spawning = context.get_spawning_popen() is not None
-        access = self.access.access if spawning or self.options.pickle_secrets else None
-        return (*super().__reduce__(), access)
+        return (*super().__reduce__(), self._travelling())
+
+    def _travelling(self) -> Access | None:
+        """Return what a copy signs with; like all secrets it goes into spawned processes only."""
+        if context.get_spawning_popen() is not None:
+            # Asked for once here, or each of many workers would load the SDK to ask.
+            with suppress(ProviderError):  # The worker's own reads will say what is missing.
+                self.access.get()
+        elif not self.options.pickle_secrets:
+            return None
+        return self.access.access
 
     def __setstate__(self, access: Access) -> None:
         self.access.adopt(access)

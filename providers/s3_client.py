@@ -67,7 +67,6 @@ class Clients:
     Attributes:
         usual: for most requests.
         endpoint: where requests go.
-        amazon: whether that is Amazon itself.
         region: what requests are signed for.
         refreshable: whether asking for credentials again may bring others.
     """
@@ -79,14 +78,25 @@ class Clients:
         self._session = _session(options)
         self._opening = threading.Lock()
         self._patient: Any = None
-        self.amazon = options.endpoint is None or is_of_amazon(options.endpoint)
+        self._connection = Connection.by("s3", options)
+        self.endpoint: str = options.endpoint or "https://s3.amazonaws.com"
         self.usual = self._client(transfer.first_byte_timeout_seconds)
-        if self.amazon and not is_of_amazon(self.usual.meta.endpoint_url):
-            # The environment or a profile names another endpoint; only a client tells.
-            self.amazon = False
-            self.usual = self._client(transfer.first_byte_timeout_seconds)
-        self.endpoint: str = self.usual.meta.endpoint_url
+        if self.usual.meta.endpoint_url != self.endpoint:
+            # The environment, a profile or a region names another; only a client tells.
+            told = self.amazon, self._proxies
+            self.endpoint = self.usual.meta.endpoint_url
+            if (self.amazon, self._proxies) != told:
+                self.usual = self._client(transfer.first_byte_timeout_seconds)
         self.region: str = self.usual.meta.region_name
+
+    @property
+    def amazon(self) -> bool:
+        """Whether requests go to Amazon itself."""
+        return is_of_amazon(self.endpoint)
+
+    @property
+    def _proxies(self) -> dict[str, str]:
+        return self._connection.proxies(self.endpoint)
 
     @property
     def patient(self) -> Any:
@@ -149,10 +159,9 @@ class Clients:
         when = "when_supported" if self.checksums else "when_required"
         # S3 Express wants the keys of a session, which botocore opens unless told how to sign.
         signed = None if is_directory(self._bucket) else "s3v4"
-        connection = Connection.by("s3", options)
         config = Config(
-            proxies=None if options.proxy is None else _proxies(options.proxy),
-            client_cert=connection.shown,
+            proxies=self._proxies,
+            client_cert=self._connection.shown,
             signature_version=UNSIGNED if options.anonymous else signed,
             connect_timeout=self._transfer.connect_timeout_seconds,
             read_timeout=read_timeout_seconds,
@@ -168,7 +177,7 @@ class Clients:
             "s3",
             endpoint_url=options.endpoint,
             region_name=self._session.region_name or "us-east-1",
-            verify=connection.trusted,
+            verify=self._connection.trusted,
             config=config,
         )
         client.meta.events.register("before-call.s3", _follow_no_bucket)
@@ -239,10 +248,6 @@ def _scope(headers: Mapping[str, Any], region: str) -> tuple[str, str]:
 def _expires_at(credentials: Any) -> float | None:
     expiry = getattr(credentials, "_expiry_time", None)
     return None if expiry is None else float(expiry.timestamp())
-
-
-def _proxies(proxy: str) -> dict[str, str]:
-    return {"http": proxy, "https": proxy} if proxy else {}
 
 
 def open_clients(bucket: str, options: S3Options, transfer: TransferOptions) -> Clients:
