@@ -179,7 +179,7 @@ class TestFields:
 
     def test_every_field_is_documented(self, kind: type[Options]) -> None:
         """The docstring tells each field's meaning."""
-        documented = f"{kind.__doc__}{Options.__doc__}"
+        documented = "".join(str(base.__doc__) for base in kind.__mro__)
         assert [name for name in kind.model_fields if f"{name}:" not in documented] == []
 
     def test_defaults_make_sense(self, kind: type[Options]) -> None:
