@@ -155,7 +155,8 @@ def _s3_loader(way: Literal["map", "iterable"], workers: int) -> Case:
         (
             Client(f"connector/{way}", 2000),
             Client(f"s3torchconnector/{way}", 45 * max(1, workers)),
-            Client("wrk", 1),
+            # The same server for all cases with latency: once is enough.
+            *((Client("wrk", 1),) if (way, workers) == ("map", 0) else ()),
         ),
         (Target("s3torchconnector", _RATE, 20),),
         workers,
@@ -181,7 +182,6 @@ def _gcs_loader(way: Literal["map", "iterable"], workers: int) -> Case:
             # Its iterable dataset knows no threads.
             *(threaded if way == "map" else ()),
             Client(f"google-cloud-storage/{way}-threads", 400),
-            Client("wrk", 1),
         ),
         (Target("dataflux", _RATE, 3), Target("google-cloud-storage", _RATE, 2)),
         workers,
@@ -205,7 +205,6 @@ def _oss_loader(profile: Literal["plain", "slow"], workers: int) -> Case:
             Client("osstorchconnector/iterable", rate / 2),
             Client("osstorchconnector/iterable-64", rate / 1.5),
             Client("osstorchconnector/map-64", rate / 2),
-            Client("wrk", 1),
         ),
         (cpu if profile == "plain" else target,),
         workers,
@@ -219,11 +218,10 @@ _LOOP = Case(
     "slow",
     "100k",
     (
+        Client("connector/get_many", 2500),
         Client("connector/map-batches", 2000),
-        Client("connector/get_many", 2000),
-        Client("multi-storage-client/threads", 250),
-        Client("multi-storage-client/rust-threads", 400),
-        Client("wrk", 1),
+        Client("multi-storage-client/threads", 350),
+        Client("multi-storage-client/rust-threads", 1000),
     ),
     (Target("multi-storage-client", _RATE, 5),),
 )
@@ -262,7 +260,7 @@ def _medium(way: Literal["map", "iterable"]) -> Case:
         (
             Client(f"connector/{way}", 600),
             Client(f"s3torchconnector/{way}", 80),
-            Client("wrk", 1),
+            *((Client("wrk", 1),) if way == "map" else ()),
         ),
         (Target("s3torchconnector", "megabytes_per_second", 3),),
         workers=2,

@@ -30,7 +30,7 @@ def epoch(job: Job, make: Callable[[str], Any], *, shuffle: bool) -> Read:
     """Return one epoch of a DataLoader over the dataset that ``make`` finds below a prefix."""
     if job.case.workers == 0:
         # One batch of other objects opens connections, where the process is the same.
-        _run(job, make(f"{job.case.kind}/64/"), shuffle=shuffle)
+        _run(job, make(job.warm_up_prefix), shuffle=shuffle)
     dataset = make(job.prefix)
     return lambda: _run(job, dataset, shuffle=shuffle)
 

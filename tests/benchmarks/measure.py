@@ -86,9 +86,18 @@ class Job:
         return [f"{self.prefix}{number:07d}.bin" for number in range(self.objects)]
 
     @property
+    def warm_up_prefix(self) -> str:
+        """Of other objects, to be read before the clock starts; few for slow clients."""
+        return f"{self.case.kind}/{self._warm_up_objects}/"
+
+    @property
     def warm_up_keys(self) -> list[str]:
-        """Other objects, to be read before the clock starts."""
-        return [f"{self.case.kind}/64/{number:07d}.bin" for number in range(64)]
+        """Those objects."""
+        return [f"{self.warm_up_prefix}{number:07d}.bin" for number in range(self._warm_up_objects)]
+
+    @property
+    def _warm_up_objects(self) -> int:
+        return max(1, min(64, self.objects // 8))
 
 
 @dataclass(frozen=True)

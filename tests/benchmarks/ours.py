@@ -78,7 +78,7 @@ def _map_batches(job: Job) -> Read:
             size_bytes += sum(map(len, dataset.__getitems__(indices)))
         return Totals(len(dataset), size_bytes)
 
-    read(make(f"{job.case.kind}/64/"))
+    read(make(job.warm_up_prefix))
     dataset = make(job.prefix)
     return lambda: read(dataset)
 

@@ -33,7 +33,6 @@ __all__ = ["BUCKET", "Rig", "serve"]
 
 BUCKET = "bkt"
 HOSTS = {"s3": "s3-local.test", "gs": "gcs-local.test", "oss": "oss-local.test"}
-SERVER_CORE, CLIENT_CORE = 0, 1
 _TEMPLATES = Path(__file__).with_name("rig")
 _LATENCY_SECONDS = {"plain": 0.0, "slow": 0.02, "tls": 0.0}
 _COMPOSED = "100k"  # the one kind that is composed
@@ -117,15 +116,16 @@ class Rig:
         as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
         return [
             *("unshare", "--mount", *as_root, "--", "sh", "-c", script, self.directory),
-            *_pinned(CLIENT_CORE, command),
+            *_pinned(1, command),
         ]
 
 
-def _pinned(core: int, command: list[str]) -> list[str]:
-    """Keep server and client apart, where there are two cores."""
-    if len(os.sched_getaffinity(0)) < 2:
+def _pinned(place: int, command: list[str]) -> list[str]:
+    """Keep server and client apart, each on a core of its own, where there are two."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
         return command
-    return ["taskset", "--cpu-list", str(core), *command]
+    return ["taskset", "--cpu-list", str(cores[place]), *command]
 
 
 @contextmanager
@@ -147,9 +147,10 @@ def serve() -> Iterator[Rig]:
         if nginx is None:
             raise RuntimeError("nginx is not installed: apt-get install nginx-extras")
         command = [nginx, "-p", "/usr/share/nginx/", "-c", str(directory / "nginx.conf")]
-        server = subprocess.Popen(_pinned(SERVER_CORE, command))
+        server = subprocess.Popen(_pinned(0, command))
         try:
             _wait(rig, server, directory)
+            _check_names(rig)
             yield rig
         finally:
             server.terminate()
@@ -177,6 +178,15 @@ def _wait(rig: Rig, server: subprocess.Popen[bytes], directory: Path) -> None:
             return
     log = directory / "error.log"
     raise RuntimeError(f"nginx did not start: {log.read_text() if log.exists() else 'no log'}")
+
+
+def _check_names(rig: Rig) -> None:
+    done = subprocess.run(rig.inside(["true"]), check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(
+            "the host names of the rig need a mount namespace, which this machine does not "
+            f"grant (run as root): {done.stderr.strip()}"
+        )
 
 
 def _write_hosts(directory: Path) -> None:
