@@ -126,6 +126,7 @@ class AccessSlot(Generic[A]):
         self.access: A | None = None
         self._sign: Sign | None = None
         self._refused = False
+        self._drops = 0
         self._renewed_at = float("-inf")
         self._renew_at = float("-inf")
         self._reset()
@@ -165,17 +166,21 @@ class AccessSlot(Generic[A]):
         return float("inf") if access.expires_at is None else access.expires_at
 
     def _renew(self) -> None:
-        try:
-            found = self._find(self.access is not None)
-        except ProviderError as error:
-            if not self._is_good():
-                raise
-            self._renew_at = min(time.time() + _AGAIN_SECONDS, self._good_until())
-            _log.warning("could not renew the credentials early, will try again: %s", error)
-            return
-        if self.access is not None:
-            count(refreshes=1)
-        self.adopt(found)
+        drops = -1
+        # What was under way to be found while others were refused may be what they were refused.
+        while drops != self._drops:
+            drops = self._drops
+            try:
+                found = self._find(self.access is not None)
+            except ProviderError as error:
+                if not self._is_good():
+                    raise
+                self._renew_at = min(time.time() + _AGAIN_SECONDS, self._good_until())
+                _log.warning("could not renew the credentials early, will try again: %s", error)
+                return
+            if self.access is not None:
+                count(refreshes=1)
+            self.adopt(found)
 
     def adopt(self, access: A | None) -> None:
         """Sign with this from now on."""
@@ -203,5 +208,6 @@ class AccessSlot(Generic[A]):
 
     def drop(self) -> None:
         """Have the next read ask anew, and wait for it: what there is was refused."""
+        self._drops += 1
         self._refused = True
         self._renew_at = float("-inf")

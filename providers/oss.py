@@ -81,9 +81,18 @@ class OSSProvider(HttpProvider):
         super().__init__(bucket, options, transfer)
         settings, times = resolved(self.options, bucket), self.transfer
         self.options = settings
-        self._client: ClientSlot[OSSClient] = ClientSlot(
+        self._slot: ClientSlot[OSSClient] = ClientSlot(
             lambda: open_client(bucket, settings, times, self.connection, self._credentials)
         )
+
+    @property
+    def client(self) -> OSSClient:
+        """This process's client, with the credentials that reads are signed with."""
+        client = self._slot.get()
+        if client.credentials != self._credentials():
+            self._slot.drop()
+            client = self._slot.get()
+        return client
 
     @property
     @override
@@ -127,7 +136,7 @@ class OSSProvider(HttpProvider):
         delimiter: str | None,
         token: str | None,
     ) -> Page:
-        answer = self._client.get().bucket.list_objects_v2(
+        answer = self.client.bucket.list_objects_v2(
             prefix=prefix,
             delimiter=delimiter or "",
             continuation_token=token or "",
@@ -149,7 +158,7 @@ class OSSProvider(HttpProvider):
 
     @override
     def _head(self, key: str) -> ObjectInfo:
-        headers = self._client.get().bucket.head_object(key).headers
+        headers = self.client.bucket.head_object(key).headers
         if "Content-Length" not in headers:
             # Taken for empty, an object would be left out of a compose.
             raise ServiceError(
@@ -224,12 +233,12 @@ class OSSProvider(HttpProvider):
     ) -> MultipartUpload:
         extra = _FORBID_OVERWRITE if if_absent else {}
         headers = {**_stored(metadata), **extra}
-        answer = self._client.get().bucket.init_multipart_upload(key, headers=headers)
+        answer = self.client.bucket.init_multipart_upload(key, headers=headers)
         return _OSSUpload(self, key, write_id, answer.upload_id, extra)
 
     @override
     def _copy(self, source: ObjectInfo, destination: str) -> ObjectInfo:
-        answer = self._client.get().patient.copy_object(
+        answer = self.client.patient.copy_object(
             self.bucket,
             source.key,
             destination,
@@ -241,7 +250,7 @@ class OSSProvider(HttpProvider):
 
     @override
     def _delete(self, keys: Sequence[str]) -> list[ProviderError]:
-        bucket = self._client.get().bucket
+        bucket = self.client.bucket
         left = set(keys)
         # XML has no form for control characters, and turns CR into LF.
         for key in [key for key in left if not _fits_xml(key)]:
@@ -302,7 +311,6 @@ class OSSProvider(HttpProvider):
         if fresh is None:
             return False
         if fresh != used:
-            self._client.drop()
             self.access.drop()
         return True
 
@@ -341,7 +349,7 @@ class _OSSUpload(MultipartUpload):
 
     @property
     def _client(self) -> OSSClient:
-        return self._oss._client.get()  # noqa: SLF001 its own provider's
+        return self._oss.client
 
     def _subject(self, operation: str) -> Subject:
         return Subject(self._oss.uri(self.key), operation)

@@ -45,10 +45,12 @@ class OSSClient:
     Attributes:
         bucket: waits ``first_byte_timeout_seconds`` for answers.
         patient: waits ``completion_timeout_seconds``; shares the connections.
+        credentials: both sign with; None: with nothing.
     """
 
     bucket: Any
     patient: Any
+    credentials: Credentials | None
 
 
 def resolved(options: OSSOptions, bucket: str) -> OSSOptions:
@@ -214,6 +216,7 @@ def open_client(
     return OSSClient(
         waiting(transfer.first_byte_timeout_seconds),
         waiting(transfer.completion_timeout_seconds),
+        credentials,
     )
 
 

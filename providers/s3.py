@@ -79,10 +79,10 @@ class S3Provider(HttpProvider):
 
     def _reopen(self) -> None:
         """Have the next request open new clients; those under way keep theirs."""
-        self.access.drop()
         self._slot: ClientSlot[Clients] = ClientSlot(
             partial(open_clients, self.bucket, self.options, self.transfer)
         )
+        self.access.drop()
 
     @property
     def clients(self) -> Clients:

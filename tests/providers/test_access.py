@@ -253,6 +253,23 @@ def test_refused_credentials_do_not_serve_on(slot: AccessSlot[Token], source: So
     assert source.asked == [False, True, True]
 
 
+def test_refused_while_others_were_fetched(slot: AccessSlot[Token], source: Source) -> None:
+    """What was fetched before the refusal may be what was refused, so it is fetched again."""
+    used(slot)
+    slot.drop()
+    find, refusals = source.find, iter([slot.drop])
+
+    def refused_meanwhile(renewing: bool) -> Token:
+        found = find(renewing)
+        next(refusals, lambda: None)()
+        return found
+
+    slot._find = refused_meanwhile
+    assert used(slot) == "token 3"
+    assert len(source.asked) == 3
+    assert used(slot) == "token 3"
+
+
 def test_threads_refused_together_renew_once(
     slot: AccessSlot[Token], source: Source, time: Time
 ) -> None:

@@ -305,7 +305,7 @@ def test_secrets_do_not_show(
                 security_token="the-token",
                 signature_version=version,
             )
-            shown = repr(provider) + repr(provider.options) + repr(provider._client.get())
+            shown = repr(provider) + repr(provider.options) + repr(provider.client)
             try:
                 provider.put("key", b"body")
             except AccessDeniedError as error:

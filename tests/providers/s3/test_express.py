@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from providers.errors import UnsupportedError
+from providers.errors import ServiceError, UnavailableError, UnsupportedError
+from providers.retry import without_waiting
+from providers.values import ByteRange, ObjectInfo
 from tests.providers.s3.amazon import Amazon, header
 from tests.providers.s3.stores import made
 
@@ -82,3 +84,45 @@ def test_another_delimiter_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"list s3://.*only '/' delimits"):
         list(provider.list_objects("a-b", delimiter="-"))
     assert amazon.requests == []
+
+
+# ---- Reads ---------------------------------------------------------------------------------
+
+
+def test_reads_go_through_boto3(caplog: pytest.LogCaptureFixture) -> None:
+    """What only botocore can sign is read by it, and the log says once that this is slower."""
+    provider = made(BUCKET, **KEYS)
+    amazon = Amazon(provider)
+    amazon.body = b"0123456789"
+    for _ in range(3):
+        assert provider.get("a") == b"0123456789"
+    assert provider.signed_get("a") is None
+    assert caplog.text.count("S3 Express") == 1
+    assert [request.url for request in amazon.requests] == [f"{HOST}/?session", *[f"{HOST}/a"] * 3]
+    for request in amazon.requests[1:]:
+        assert header(request, "x-amz-s3session-token") == "TOKEN"
+
+
+def test_ranges_and_pins_go_through_boto3() -> None:
+    """A part of a version is asked for as such, and another part is no answer."""
+    provider = made(BUCKET, **KEYS)
+    amazon = Amazon(provider)
+    amazon.body = b"234"
+    amazon.headers["Content-Range"] = "bytes 2-4/10"
+    pin = ObjectInfo("a", size=10, etag="etag")
+    assert provider.get("a", ByteRange(2, 5), if_match=pin) == b"234"
+    assert header(amazon.requests[-1], "range") == "bytes=2-4"
+    assert header(amazon.requests[-1], "if-match") == '"etag"'
+    with pytest.raises(ServiceError, match="bytes=5-7 was asked for"):
+        provider.get("a", ByteRange(5, 8))
+
+
+def test_short_bodies_are_read_again() -> None:
+    """A body that ends early is never returned short, whoever reads it."""
+    provider = made(BUCKET, **KEYS)
+    amazon = Amazon(provider)
+    amazon.body = b"0123456789"
+    amazon.headers["Content-Length"] = "11"
+    with without_waiting(), pytest.raises(UnavailableError, match="gave up after 3 attempts"):
+        provider.get("a")
+    assert [request.url for request in amazon.requests[1:]] == [f"{HOST}/a"] * 3
