@@ -316,3 +316,20 @@ def test_secrets_do_not_show(
                 assert "the-token" not in text
                 assert secret not in text
     assert "POST /the-bucket/?delete=" in caplog.text
+
+
+def test_sdk_signs_with_what_reads_sign_with(
+    server: OSSServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Credentials renewed for a read serve oss2 at once, however its client was opened."""
+    store(server, "key", b"body")
+    grant(server, "old")
+    provider = from_environment(server, monkeypatch, "old")
+    assert [found.key for found in provider.list_objects()] == ["key"]
+    grant(server, "new")
+    from_environment(server, monkeypatch, "new")
+    server.requests.clear()
+    provider.access.drop()
+    assert [found.key for found in provider.list_objects()] == ["key"]
+    assert provider.get("key") == b"body"
+    assert [record.code for record in server.requests] == [None, None]
