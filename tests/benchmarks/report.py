@@ -90,13 +90,16 @@ def _ratio_row(case: Case, summaries: list[Summary], target: Target) -> list[str
     if found is None:
         return [*row, wanted, "not measured", "", "", ""]
     by_client = {one.client: one for one in summaries}
-    theirs = f"{_number(by_client[found.theirs].median(target.metric))} ({found.theirs})"
+    theirs = ""
+    if found.theirs:
+        median = _number(by_client[found.theirs].median(target.metric))
+        theirs = f"{median} ({found.theirs})"
     return [
         *row,
         wanted,
         f"**{found.value:.3g}{unit}**",
         _number(by_client[found.ours].median(target.metric)),
-        theirs if found.theirs else "",
+        theirs,
         "reached" if found.reached else "**missed**",
     ]
 

@@ -55,6 +55,16 @@ def test_a_ratio_that_is_not_reached_is_said_to_be_missed(tmp_path: Path) -> Non
     assert (tmp_path / "images" / "benchmarks-cpu.svg").exists()
 
 
+def test_a_bound_that_is_no_ratio_needs_no_peer(tmp_path: Path) -> None:
+    """Memory above the payload is compared with a fixed bound."""
+    large = named(["large"])[0]
+    told = results()
+    told.add(Run(large.name, large.clients[0].name, 0, measured(0.3)), "2026-01-02")
+    write(told, tmp_path)
+    page = (tmp_path / "benchmarks.md").read_text()
+    assert "| MiB above payload | at most 64 MiB | **3 MiB** | 3.00 |  | reached |" in page
+
+
 def test_a_client_that_failed_is_in_the_report_with_what_it_said(tmp_path: Path) -> None:
     """A peer that cannot be pointed at the rig is not left out in silence."""
     told = results(**{"connector/get_many": [0.3]})
