@@ -30,6 +30,7 @@ _LAST_WORDS = 400
 def main() -> None:
     """Run what the command line names."""
     arguments = _parse()
+    cases = named(arguments.case)
     logging.basicConfig(format="%(message)s", level=logging.INFO)
     mode = "quick" if arguments.quick else "full"
     results = Results(mode, arguments.repeats or _REPEATS[mode], machine(), versions())
@@ -44,7 +45,7 @@ def main() -> None:
         results = earlier
     start = time.monotonic()
     with serve() as rig:
-        for case in named(arguments.case):
+        for case in cases:
             _run_case(rig, case, results, path)
     write(results, arguments.docs)
     _log.info("done in %.0f s: %s, %s", time.monotonic() - start, path, arguments.docs)
@@ -95,7 +96,8 @@ def _words(run: Run, case: Case) -> str:
 
 def _objects(case: Case, client: Client, mode: str) -> int:
     if client.package == "wrk":
-        return max(1, round(_SECONDS[mode] / 2))
+        # Long enough for a few of the largest objects.
+        return 3 if case.kind == "1g" else max(1, round(_SECONDS[mode] / 2))
     if case.kind == "1g":
         return 1
     # Whole batches for each worker.

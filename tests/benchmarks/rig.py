@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 import zlib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from string import Template
@@ -136,7 +136,8 @@ def serve() -> Iterator[Rig]:
         RuntimeError: it does not start; the message has its log.
     """
     directory = Path(tempfile.mkdtemp(prefix="benchmarks-", dir="/dev/shm"))
-    rig = Rig(str(directory), {profile: _free_port() for profile in _LATENCY_SECONDS})
+    ports = _free_ports(len(_LATENCY_SECONDS))
+    rig = Rig(str(directory), dict(zip(_LATENCY_SECONDS, ports, strict=True)))
     try:
         directory.chmod(0o755)
         _write_hosts(directory)
@@ -159,11 +160,13 @@ def serve() -> Iterator[Rig]:
         shutil.rmtree(directory)
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+def _free_ports(count: int) -> list[int]:
+    """Return ports that differ: each is held until all are found."""
+    with ExitStack() as held:
+        listeners = [held.enter_context(socket.socket()) for _ in range(count)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in listeners]
 
 
 def _wait(rig: Rig, server: subprocess.Popen[bytes], directory: Path) -> None:

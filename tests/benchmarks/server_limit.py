@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["prepare"]
 
-_CONNECTIONS = {"100k": 64, "1m": 64, "1g": 8}
+_CONNECTIONS = {"100k": 64, "1m": 64, "1g": 2}
 _SUMMARY = re.compile(r"(\d+) requests in ([\d.]+)s")
 
 
