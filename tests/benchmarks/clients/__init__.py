@@ -1,1 +1,0 @@
-"""What is measured: this project, and each peer at its best public setting."""
