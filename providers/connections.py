@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from providers.options import HttpOptions
 
-__all__ = ["Connection", "choose_ca", "choose_proxy"]
+__all__ = ["Connection", "choose_ca"]
 
 _SDK_VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -108,9 +108,13 @@ class Connection:
         if self.client_certificate:
             context.load_cert_chain(self.client_certificate, self.client_key)
 
+    def proxy_for(self, url: str) -> str:
+        """Return the proxy for a URL; empty: none."""
+        return _choose_proxy(url) if self.proxy is None else self.proxy
+
     def proxies(self, url: str) -> dict[str, str]:
         """Return the proxy for a URL by its scheme, in the form that requests takes."""
-        proxy = choose_proxy(url) if self.proxy is None else self.proxy
+        proxy = self.proxy_for(url)
         return {urlsplit(url).scheme: proxy} if proxy else {}
 
 
@@ -150,7 +154,7 @@ def _bundled() -> str:
     return certifi.where()
 
 
-def choose_proxy(url: str) -> str:
+def _choose_proxy(url: str) -> str:
     """Return the proxy that Python's own clients would use for a URL; empty: none."""
     parts = urlsplit(url)
     proxies = urllib.request.getproxies()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import http.client
 import ssl
 import threading
@@ -15,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from providers.connections import choose_proxy
 from providers.errors import ProviderError, SettingsError, TimedOutError, UnavailableError
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class PutConnections:
         self._transfer = transfer
         self._lock = threading.Lock()
         self._idle: dict[str, list[http.client.HTTPConnection]] = {}
+        # It asks the environment: once, not for each body.
+        self._proxy_for = functools.lru_cache(connection.proxy_for)
 
     def __del__(self) -> None:
         """Close what lies idle; a forked child holds on to what it inherited, for ever."""
@@ -136,8 +138,7 @@ class PutConnections:
                 link.send(body[start : start + _PIECE_BYTES])
 
     def _proxy(self, url: SplitResult) -> str:
-        proxy = self._connection.proxy
-        return choose_proxy(f"{url.scheme}://{url.netloc}") if proxy is None else proxy
+        return self._proxy_for(f"{url.scheme}://{url.netloc}")
 
     def _open(self, url: SplitResult) -> http.client.HTTPConnection:
         times = self._transfer
@@ -150,7 +151,7 @@ class PutConnections:
                 host or "",
                 port,
                 timeout=times.connect_timeout_seconds,
-                context=self._context(),
+                context=self._context,
                 blocksize=_PIECE_BYTES,
             )
             if via:
@@ -163,6 +164,7 @@ class PutConnections:
         link.sock.settimeout(times.first_byte_timeout_seconds)
         return link
 
+    @functools.cached_property
     def _context(self) -> ssl.SSLContext:
         # Trusts nobody yet, unlike ``create_default_context``.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

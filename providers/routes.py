@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from providers.connections import Connection, choose_ca, choose_proxy
+from providers.connections import Connection, choose_ca
 from providers.handles import HandleSettings
 from providers.hedging import FirstBytes, first_bytes_of
 from providers.pacing import Pace, pace_of
@@ -43,14 +43,13 @@ class Route:
 
     def turn_to(self, endpoint: str, options: TransferOptions) -> None:
         """Follow the provider to another endpoint."""
-        proxy = self._connection.proxy
         patience = max(options.low_speed_seconds, math.ceil(options.first_byte_timeout_seconds))
         self.endpoint = endpoint
         self.pace = pace_of(endpoint)
         self.first_bytes = first_bytes_of(endpoint)
         self._settings = HandleSettings(
             connection=self._connection,
-            proxy=choose_proxy(endpoint) if proxy is None else proxy,
+            proxy=self._connection.proxy_for(endpoint),
             connect_timeout_seconds=options.connect_timeout_seconds,
             low_speed_bytes_per_second=options.low_speed_bytes_per_second,
             low_speed_seconds=patience,
