@@ -17,7 +17,7 @@ from providers.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BucketAddress", "Style", "encode_key", "encode_query"]
+__all__ = ["BucketAddress", "Style", "encode_key", "encode_query", "is_address"]
 
 Style = Literal["path", "virtual", "bound"]
 """Where the bucket's name goes: into the path, before the host, or nowhere since the endpoint
@@ -73,7 +73,7 @@ class BucketAddress:
             root = f"{root}/{quote(bucket, safe='')}"
         elif style == "virtual":
             # Anything else could end the host early and send signed requests elsewhere.
-            if not _HOST_LABELS.fullmatch(bucket) or _is_address(parts.hostname or ""):
+            if not _HOST_LABELS.fullmatch(bucket) or is_address(parts.hostname or ""):
                 raise SettingsError(
                     f"bucket {bucket!r} cannot be put before the host of {endpoint!r}; "
                     "use path-style addressing"
@@ -113,7 +113,8 @@ def _split(endpoint: str) -> tuple[SplitResult, str]:
     return parts, f"{name}:{port}"
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Whether a host is an IP address, not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -10,7 +9,7 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from providers.access import Access
-from providers.addresses import BucketAddress
+from providers.addresses import BucketAddress, is_address
 from providers.oss_signing import OSSV1, OSSV4
 from providers.values import HttpRequest
 
@@ -91,18 +90,9 @@ class OSSAccess(Access):
 def bucket_address(endpoint: str, bucket: str, *, cname: bool) -> BucketAddress:
     """Return where a bucket is, as oss2 has it: in the path of addresses and of localhost only."""
     style: Style = "virtual"
+    host = urlsplit(endpoint).hostname or ""
     if cname:
         style = "bound"
-    elif _is_local(urlsplit(endpoint).hostname or ""):
+    elif host == "localhost" or is_address(host):
         style = "path"
     return BucketAddress.at(endpoint, bucket, style)
-
-
-def _is_local(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
