@@ -175,13 +175,7 @@ class GCSProvider(HttpProvider):
 
     @override
     def _find_access(self, renewing: bool) -> Access | None:
-        try:
-            return self._clients.get().access(self.bucket, renewing=renewing)
-        except Exception as error:
-            explained = self._translate(error, "sign", "")
-            if explained is None:
-                raise
-            raise explained from error
+        return self._clients.get().access(self.bucket, renewing=renewing)
 
     @override
     def _read_headers(

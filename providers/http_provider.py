@@ -63,7 +63,7 @@ class HttpProvider(Provider):
         except SettingsError as error:
             raise SettingsError(str(error), uri=self.uri(), operation="open") from None
         self.clock = Clock()
-        self.access: AccessSlot[Access] = AccessSlot(self._find_access, self.clock)
+        self.access: AccessSlot[Access] = AccessSlot(self._ask_for_access, self.clock)
         connection, times = self.connection, self.transfer
         self._puts: ClientSlot[PutConnections] = ClientSlot(
             lambda: PutConnections(connection, times)
@@ -86,6 +86,17 @@ class HttpProvider(Provider):
     def __setstate__(self, access: Access) -> None:
         self.access.adopt(access)
 
+    def _ask_for_access(self, renewing: bool) -> Access | None:
+        try:
+            return self._find_access(renewing)
+        except ProviderError:
+            raise
+        except Exception as error:
+            explained = self._translate(error, "sign", "")
+            if explained is None:
+                raise
+            raise explained from error
+
     # ---- What a backend supplies ---------------------------------------------------------
 
     @abstractmethod
@@ -96,7 +107,7 @@ class HttpProvider(Provider):
             renewing: there was something before, which has expired, soon will, or was refused.
 
         Raises:
-            ProviderError: there are no credentials.
+            ProviderError: there are no credentials; or what the SDK raises, for ``_translate``.
         """
 
     @abstractmethod

@@ -182,15 +182,7 @@ class S3Provider(HttpProvider):
             # Their keys are of sessions that only botocore opens.
             _log.warning("%s is of S3 Express, which is read through boto3: slower", self.uri())
             return None
-        try:
-            return self.clients.access()
-        except ProviderError:
-            raise
-        except Exception as error:
-            explained = translate(error, self.uri(), "sign")
-            if explained is None:
-                raise
-            raise explained from error
+        return self.clients.access()
 
     @override
     def _read_headers(
