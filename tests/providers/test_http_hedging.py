@@ -35,9 +35,10 @@ def server() -> Iterator[PlaneServer]:
 def warm(server: PlaneServer, *, late_seconds: float = 0.05) -> PlaneProvider:
     """Let the engine have seen enough answers, and forget the requests."""
     provider = PlaneProvider(server.endpoint)
-    assert read_all([Read(provider, key, size_bytes=1000) for key in OBJECTS], ONCE) == list(
-        OBJECTS.values()
-    )
+    # What is late is known with the last of a hundred answers, so none of them is hedged.
+    known = list(OBJECTS)[:100]
+    reads = [Read(provider, key, size_bytes=1000) for key in known]
+    assert read_all(reads, ONCE) == [OBJECTS[key] for key in known]
     first_bytes = first_bytes_of(server.endpoint)
     assert 0 < first_bytes.late_seconds < 10
     # What loopback calls late is nothing; a busy machine is to hedge no more than it is told.
