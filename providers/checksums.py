@@ -147,7 +147,7 @@ class Verdict(enum.Enum):
 # ---- What is told --------------------------------------------------------------------------
 
 
-def find(lines: list[bytes]) -> Checksum | None:
+def find(head: bytes) -> Checksum | None:
     """Return the best checksum that an answer's headers tell of the whole object.
 
     GCS and OSS send the whole object's with ranges too. What Amazon S3 and its like send with a
@@ -159,15 +159,14 @@ def find(lines: list[bytes]) -> Checksum | None:
     read 2026-12-01.
 
     Args:
-        lines: as libcurl gives them, status line first; of several answers the last counts.
+        head: raw header lines, status line first; of several answers the last counts.
     """
-    text = b"".join(lines)
-    begin = text.rfind(b"\nHTTP/") + 1
-    told = _CRC.search(text, begin) or _DIGEST.search(text, begin)
+    begin = head.rfind(b"\nHTTP/") + 1
+    told = _CRC.search(head, begin) or _DIGEST.search(head, begin)
     if told is None:
         return None
     if b"-checksum-" in told[0].lower() and (
-        b" 206" in text[begin : begin + _STATUS_BYTES] or _COMPOSITE.search(text, begin)
+        b" 206" in head[begin : begin + _STATUS_BYTES] or _COMPOSITE.search(head, begin)
     ):
         return None
     return _read(told)

@@ -153,6 +153,10 @@ class Slot:
         self.easy.setopt(pycurl.HEADERFUNCTION, self.lines.append)
         self.easy.setopt(pycurl.WRITEFUNCTION, self.chunks.append)
 
+    def head(self) -> bytes:
+        """Return the header lines in one piece."""
+        return b"".join(self.lines)
+
 
 class Lease:
     """One multi handle, for the one stream that holds it.

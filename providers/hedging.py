@@ -126,7 +126,7 @@ class HedgedStream(Watch[W], ABC):
     _counts: Amounts
 
     @abstractmethod
-    def _enter(self, transfer: Transfer[W]) -> bool: ...
+    def _enter(self, provider: Provider) -> Pace | None: ...
 
     @abstractmethod
     def _leave(self, transfer: Transfer[W]) -> None: ...
@@ -152,9 +152,10 @@ class HedgedStream(Watch[W], ABC):
 
     def _hedge(self, hedges: Hedges[W], primary: Transfer[W], first_bytes: FirstBytes) -> None:
         """Send a second request for a read if there is a place, room and budget for it."""
-        twin = Transfer(primary.get, primary.charge, self.clock())
-        if not self._enter(twin):
+        pace = self._enter(primary.get.provider)
+        if pace is None:
             return
+        twin = Transfer(primary.get, primary.charge, pace, self.clock())
         if self._bytes.take(twin.charge, self._options.max_bytes_in_flight, always=False):
             request = _sign_quietly(twin) if first_bytes.pay() else None
             if request is not None:
@@ -165,11 +166,8 @@ class HedgedStream(Watch[W], ABC):
             self._bytes.give(twin.charge)
         self._leave(twin)
 
-    def _decide(self, ended: Transfer[W], *, failed: bool) -> Transfer[W] | None:
+    def _decide(self, hedges: Hedges[W], ended: Transfer[W], *, failed: bool) -> Transfer[W] | None:
         """Return the read whose outcome this is; None: its other request is still under way."""
-        hedges = self._hedges
-        if hedges is None:
-            return ended
         primary, twin = hedges.primaries.get(ended), hedges.twins.get(ended)
         if primary is not None:
             under_way = primary.slot is not None

@@ -174,13 +174,17 @@ class _Stream(HedgedStream[W]):
         multi = self._lease.multi
         multi.perform()
         _, finished, failed = multi.info_read()
-        for easy, code, message in (*((easy, 0, "") for easy in finished), *failed):
+        wall = time.monotonic()
+        for easy in finished:
             # One that finished beside its twin may have been given up already.
             if easy in self._active:
-                self._finish(easy, code, message)
+                self._finish(easy, 0, "", wall)
+        for easy, code, message in failed:
+            if easy in self._active:
+                self._finish(easy, code, message, wall)
         if self._unsized:
             self._learn_sizes()
-        now = self.clock()
+        now = wall - self.suspended
         if self._hedges is not None:
             self._hedge_late(self._hedges, now)
         if now >= self._tick_at:
@@ -245,8 +249,10 @@ class _Stream(HedgedStream[W]):
             and len(self._active) < self._options.max_in_flight
         ):
             transfer = self._retries[0][2]
-            if transfer.pace is None and not self._enter(transfer):
-                return
+            if transfer.pace is None:
+                transfer.pace = self._enter(transfer.get.provider)
+                if transfer.pace is None:
+                    return
             heapq.heappop(self._retries)
             self._start(transfer)
 
@@ -258,37 +264,35 @@ class _Stream(HedgedStream[W]):
 
     def _admit(self, get: W) -> Transfer[W] | None:
         """Make a transfer if there is a place for it and for its bytes."""
+        pace = self._enter(get.provider)
+        if pace is None:
+            return None
         size, asked = get.size_bytes, get.byte_range
         if not size and asked is not None and asked.stop is not None:
             size = asked.stop - asked.start
-        transfer = Transfer(get, size, self.clock())
-        if not self._enter(transfer):
-            return None
         if self._bytes.take(size, self._options.max_bytes_in_flight, always=not self.outstanding):
+            transfer = Transfer(get, size, pace, self.clock())
             if not size:
                 self._unsized.add(transfer)
             return transfer
-        self._leave(transfer)
+        self._give_place(pace)
         self._blocked = True
         return None
 
-    def _enter(self, transfer: Transfer[W]) -> bool:
-        """Take a place at the transfer's endpoint; one is always free for each stream."""
-        provider = transfer.get.provider
+    def _enter(self, provider: Provider) -> Pace | None:
+        """Take a place at the provider's endpoint; one is always free for each stream."""
         route = self._routes.get(provider)
         if route is None:
             route = self._routes[provider] = Route(provider, self._lease)
-        pace = route.pace
-        options = self._options
+        pace, options = route.pace, self._options
         most = options.max_connections
-        if options.adaptive:
-            most = min(most, pace.demand.wanted)
-        if not pace.enter(most, always=not self._places):
-            self._blocked = True
-            return False
-        self._places += 1
-        transfer.pace = pace
-        return True
+        if options.adaptive and pace.demand.wanted < most:
+            most = pace.demand.wanted
+        if pace.enter(most, always=not self._places):
+            self._places += 1
+            return pace
+        self._blocked = True
+        return None
 
     def _leave(self, transfer: Transfer[W]) -> None:
         self._give_place(transfer.pace)
@@ -307,9 +311,16 @@ class _Stream(HedgedStream[W]):
             self._failed(transfer, error)
             return
         if request is None:
-            self._settle(transfer, transfer.call_verb())
+            self._take_verb(transfer, transfer.call_verb())
             return
         self._send(transfer, request)
+
+    def _take_verb(self, transfer: Transfer[W], outcome: Body | ProviderError) -> None:
+        """Take what the provider's own verb gave, after its own retries."""
+        if isinstance(outcome, ProviderError):
+            self._give_up(transfer, outcome)
+        else:
+            self._succeeded(transfer, outcome, time.monotonic())
 
     def _send(self, transfer: Transfer[W], request: HttpRequest) -> None:
         """Send one signed attempt."""
@@ -327,37 +338,35 @@ class _Stream(HedgedStream[W]):
         slot = route.take_slot()
         transfer.load(slot, request)
         transfer.epoch = pace.epoch
-        transfer.sent, transfer.sent_at = self.clock(), time.monotonic()
+        transfer.sent_at = now = time.monotonic()
+        transfer.sent = now - self.suspended
         self._active[slot.easy] = transfer
         self._lease.multi.add_handle(slot.easy)
         self._counts["requests"] += 1
 
     # ---- Finishing -----------------------------------------------------------------------
 
-    def _finish(self, easy: Any, code: int, message: str) -> None:
-        """Take one attempt's outcome."""
+    def _finish(self, easy: Any, code: int, message: str, now: float) -> None:
+        """Take one attempt's outcome, at a time of the wall's clock."""
         transfer = self._active.pop(easy)
         self._lease.multi.remove_handle(easy)
         if self._hedges is not None and transfer in self._hedges.parting:
             transfer.unload()
             self._give_place(self._hedges.parting.pop(transfer))
             return
-        outcome = transfer.conclude(code, message)
-        if not isinstance(outcome, ProviderError) and transfer.slot is not None:
-            lines = transfer.slot.lines
-            outcome = self._finisher.finish(transfer.get, transfer.told, lines, outcome)
-            if isinstance(outcome, ProviderError):
-                transfer.forget()
+        outcome = self._outcome(transfer, code, message)
         self._count_answer(transfer)
         if tracing.enabled:
             trace_attempt(transfer, self.clock(), outcome)
         transfer.unload()
-        owner = self._decide(transfer, failed=isinstance(outcome, ProviderError))
-        if owner is None:
-            return
-        transfer = owner
+        failed = isinstance(outcome, ProviderError)
+        if self._hedges is not None:
+            owner = self._decide(self._hedges, transfer, failed=failed)
+            if owner is None:
+                return
+            transfer = owner
         if not isinstance(outcome, ProviderError):
-            self._settle(transfer, outcome)
+            self._succeeded(transfer, outcome, now)
         elif (
             transfer.sent_at <= self._paused_at
             and outcome.retryable
@@ -369,43 +378,56 @@ class _Stream(HedgedStream[W]):
         else:
             self._failed(transfer, outcome)
 
+    def _outcome(self, transfer: Transfer[W], code: int, message: str) -> Body | ProviderError:
+        """Return the body as it may be handed over, or what went wrong."""
+        outcome, slot = transfer.conclude(code, message), transfer.slot
+        if isinstance(outcome, ProviderError) or slot is None:
+            return outcome
+        outcome = self._finisher.finish(transfer.get, transfer.told, slot, outcome)
+        if isinstance(outcome, ProviderError):
+            transfer.forget()
+        return outcome
+
     def _count_answer(self, transfer: Transfer[W]) -> None:
-        self._counts["bytes_read"] += transfer.received
+        counts = self._counts
+        counts["bytes_read"] += transfer.received
         if transfer.answered():
             seconds = transfer.first_byte_seconds()
-            self._counts["answers"] += 1
-            self._counts["first_byte_seconds"] += seconds
+            counts["answers"] += 1
+            counts["first_byte_seconds"] += seconds
             if self._hedges is not None and transfer.sent_at > self._paused_at:
                 self._routes[transfer.get.provider].first_bytes.learn(seconds)
 
-    def _settle(self, transfer: Transfer[W], result: Body | ProviderError) -> None:
-        """Keep a result until it is handed over."""
-        if not isinstance(result, ProviderError):
-            if transfer.pace is not None:
-                transfer.pace.succeed(len(result), self._undisturbed_seconds(transfer))
-                transfer.pace = None
-                self._places -= 1
-            self._charge(transfer, len(result))
-        else:
-            self._leave(transfer)
-            self._charge(transfer, 0)
+    def _succeeded(self, transfer: Transfer[W], body: Body, now: float) -> None:
+        """Give a place back, and tell the endpoint's pace how long the read took."""
+        pace, size = transfer.pace, len(body)
+        if pace is not None:
+            seconds = now - transfer.sent_at
+            away = self.suspended - (transfer.sent_at - transfer.sent)
+            # Where the consumer was away meanwhile, it tells nothing.
+            pace.succeed(size, seconds if away < seconds * _HARDLY else None)
+            transfer.pace = None
+            self._places -= 1
+        self._settle(transfer, body, size)
+
+    def _settle(self, transfer: Transfer[W], result: Body | ProviderError, size: int) -> None:
+        """Keep a result of so many bytes until it is handed over."""
+        if transfer.charge != size:
+            self._charge(transfer, size)
+        if self._unsized:
+            self._unsized.discard(transfer)
         transfer.result = result
         if not self._ordered:
             self._queue.append(transfer)
 
-    def _undisturbed_seconds(self, transfer: Transfer[W]) -> float | None:
-        """Return how long a read took; None where the consumer was away meanwhile."""
-        seconds = time.monotonic() - transfer.sent_at
-        away = seconds - (self.clock() - transfer.sent)
-        return seconds if away < seconds * _HARDLY else None
+    def _give_up(self, transfer: Transfer[W], error: ProviderError) -> None:
+        self._leave(transfer)
+        self._settle(transfer, error, 0)
 
     def _charge(self, transfer: Transfer[W], size: int) -> None:
         """Correct what was taken for a transfer from the account of bytes."""
-        if transfer.charge != size:
-            self._bytes.take(size - transfer.charge, 0, always=True)
-            transfer.charge = size
-        if self._unsized:
-            self._unsized.discard(transfer)
+        self._bytes.take(size - transfer.charge, 0, always=True)
+        transfer.charge = size
 
     def _failed(self, transfer: Transfer[W], error: ProviderError) -> None:
         """Send again later what may succeed then; a throttled transfer keeps its place."""
@@ -420,7 +442,7 @@ class _Stream(HedgedStream[W]):
         try:
             pause = failures.pause_after(error, self.clock() - transfer.began, least)
         except ProviderError as final:
-            self._settle(transfer, final)
+            self._give_up(transfer, final)
             return
         if not pushed:
             self._leave(transfer)
@@ -434,6 +456,7 @@ class _Stream(HedgedStream[W]):
         for transfer in tuple(self._unsized):
             size = transfer.declared_bytes()
             if size is not None:
+                self._unsized.discard(transfer)
                 self._charge(transfer, size)
 
     def _tick(self, now: float) -> None:
@@ -442,7 +465,9 @@ class _Stream(HedgedStream[W]):
         for easy, transfer in tuple(self._active.items()):
             if now - transfer.sent > limit and not transfer.answered():
                 self._cut(easy)
-                owner = self._decide(transfer, failed=True)
+                owner: Transfer[W] | None = transfer
+                if self._hedges is not None:
+                    owner = self._decide(self._hedges, transfer, failed=True)
                 if owner is not None:
                     self._failed(owner, owner.timed_out(f"no answer within {limit:g} s"))
         self.warn_of_stalls(now)

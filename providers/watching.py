@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from providers import tracing
 from providers.errors import ProviderError
-from providers.exchange import Headers
 from providers.gets import W
+from providers.headers import Headers
 
 if TYPE_CHECKING:
     from providers.exchange import Transfer

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from providers.checksums import Checksum
     from providers.errors import ProviderError
     from providers.gets import Body, Wanted
+    from providers.handles import Slot
     from providers.options import TransferOptions
 
 __all__ = ["Finisher"]
@@ -34,21 +35,21 @@ class Finisher:
         self.unverified = 0
 
     def finish(
-        self, get: Wanted, told: Checksum | None, lines: list[bytes], body: Body
+        self, get: Wanted, told: Checksum | None, slot: Slot, body: Body
     ) -> Body | ProviderError:
         """Return a body that may be handed over, or why it may not.
 
         Args:
             get: what was asked for.
             told: the checksum of an earlier attempt's answer, whose bytes are part of this body.
-            lines: the last answer's raw header lines.
+            slot: has the last answer's headers.
             body: of the object or the range.
         """
         if get.byte_range is not None:
-            if get.told is not None and not get.told and (found := find(lines)) is not None:
+            if get.told is not None and not get.told and (found := find(slot.head())) is not None:
                 get.told.append(found)
             return body
-        told = told or find(lines)
+        told = told or find(slot.head())
         verdict = compare(told, body, self._verify)
         if verdict is Verdict.WRONG and told is not None:
             return IntegrityError(
@@ -59,7 +60,7 @@ class Finisher:
             )
         if verdict is Verdict.UNVERIFIED:
             self.unverified += 1
-        if self._decode and _is_packed(lines):
+        if self._decode and _is_packed(slot.lines):
             return _unpacked(get, body)
         return body
 

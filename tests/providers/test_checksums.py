@@ -74,10 +74,10 @@ def encoded(value: int, size_bytes: int) -> str:
     return base64.b64encode(value.to_bytes(size_bytes, "big")).decode()
 
 
-def answer(*headers: str, status: str = "HTTP/1.1 200 OK") -> list[bytes]:
-    """Write the lines of an answer as libcurl gives them."""
+def answer(*headers: str, status: str = "HTTP/1.1 200 OK") -> bytes:
+    """Write the headers of an answer as libcurl gives them."""
     lines = [status, "Date: Tue, 01 Dec 2026 10:00:00 GMT", *headers, "Content-Length: 9", ""]
-    return [f"{line}\r\n".encode() for line in lines]
+    return "".join([f"{line}\r\n" for line in lines]).encode()
 
 
 class TestFinding:
@@ -203,7 +203,7 @@ class TestFinding:
         """Whatever bytes a server sends, they are read or left out."""
         names = (b"", b"x-goog-hash: crc32c=", b"x-amz-checksum-sha1: ", b"x-oss-hash-crc64ecma: ")
         for name in names:
-            find([b"HTTP/1.1 200 OK\r\n", *(name + line + b"\r\n" for line in lines)])
+            find(b"HTTP/1.1 200 OK\r\n" + b"".join([name + line + b"\r\n" for line in lines]))
 
     @pytest.mark.parametrize(
         ("told", "expected"),

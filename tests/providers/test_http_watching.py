@@ -9,6 +9,7 @@ import pytest
 import providers.watching
 from providers.counters import snapshot
 from providers.exchange import Transfer
+from providers.pacing import Pace
 from providers.retry import without_waiting
 from providers.watching import Watch, in_flight
 from tests.fakes.plane_provider import PlaneProvider, Read, plane, read_all, steady
@@ -92,7 +93,7 @@ def test_a_reminder_comes_less_often_than_the_first_warning(
 ) -> None:
     """After half a minute, then each minute; bytes that come start the count anew."""
     watch: Watch[Read] = Watch()
-    transfer = Transfer(Read(PlaneProvider("http://nowhere"), "a"), 0, 0.0)
+    transfer = Transfer(Read(PlaneProvider("http://nowhere"), "a"), 0, Pace(), 0.0)
     watch.outstanding.add(transfer)
     warned = []
     for seconds in (29.0, 30.5, 31.0, 89.0, 91.0, 150.0, 151.0):
