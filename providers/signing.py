@@ -79,6 +79,24 @@ class BearerToken(Signer):
         return sent
 
 
+class _Form(NamedTuple):
+    """What a second's requests of one kind have in common: the same names, host and payload.
+
+    Attributes:
+        kept: names of headers that are sent as they were given.
+        signed: those of them that are signed, in the order of signing.
+        canonical: the canonical request from the headers on, each signed value a ``%s``.
+        added: headers to send with them.
+        opening: of ``Authorization``, up to the signature.
+    """
+
+    kept: tuple[str, ...]
+    signed: tuple[str, ...]
+    canonical: str
+    added: dict[str, str]
+    opening: str
+
+
 class _Moment(NamedTuple):
     """All of a scoped signature that stays the same for a second, and its key for a day."""
 
@@ -87,6 +105,7 @@ class _Moment(NamedTuple):
     credential: str
     head: str
     key: hmac.HMAC
+    forms: dict[tuple[str, ...], _Form]
 
 
 class ScopedSigner(Signer):
@@ -133,6 +152,7 @@ class ScopedSigner(Signer):
             f"{self.algorithm} Credential={self._access_key_id}/{scope}",
             f"{self.algorithm}\n{stamp}\n{scope}\n",
             key,
+            {},
         )
 
     def _key(self, day: str) -> hmac.HMAC:
@@ -202,29 +222,42 @@ class SigV4(ScopedSigner):
             payload_hash: SHA-256 of the body in hex, or ``UNSIGNED_PAYLOAD``.
         """
         moment = self._current()
-        sent = {}
-        signed = {"host": host}
-        for name, value in headers.items():
-            lower = name.lower()
-            if lower not in self._REPLACED:
-                sent[name] = value
-                if lower not in _LEFT_TO_PROXIES:
-                    signed[lower] = " ".join(value.split())
-        sent["X-Amz-Date"] = signed["x-amz-date"] = moment.stamp
-        sent["X-Amz-Content-SHA256"] = signed["x-amz-content-sha256"] = payload_hash
-        if self._token:
-            sent["X-Amz-Security-Token"] = signed["x-amz-security-token"] = self._token
-        names = sorted(signed)
-        lines = "\n".join([f"{name}:{signed[name]}" for name in names])
-        listed = ";".join(names)
+        kind = (host, payload_hash, *headers)
+        form = moment.forms.get(kind)
+        if form is None:
+            form = moment.forms[kind] = self._form(moment, host, payload_hash, headers)
+        values = tuple([" ".join(headers[name].split()) for name in form.signed])
         if query:
             query = canonical_query(query, bare_names=False)
-        canonical = f"{method}\n{path}\n{query}\n{lines}\n\n{listed}\n{payload_hash}"
-        signature = self._signature(moment, canonical)
-        sent["Authorization"] = (
-            f"{moment.credential}, SignedHeaders={listed}, Signature={signature}"
-        )
+        canonical = f"{method}\n{path}\n{query}\n{form.canonical % values}"
+        sent = {name: headers[name] for name in form.kept}
+        sent.update(form.added)
+        sent["Authorization"] = f"{form.opening}{self._signature(moment, canonical)}"
         return sent
+
+    def _form(
+        self, moment: _Moment, host: str, payload_hash: str, headers: Mapping[str, str]
+    ) -> _Form:
+        """Work out what does not depend on the request's path, query and values."""
+        kept = tuple([name for name in headers if name.lower() not in self._REPLACED])
+        given = {name.lower(): name for name in kept if name.lower() not in _LEFT_TO_PROXIES}
+        added = {"X-Amz-Date": moment.stamp, "X-Amz-Content-SHA256": payload_hash}
+        if self._token:
+            added["X-Amz-Security-Token"] = self._token
+        fixed = {"host": host, **{name.lower(): value for name, value in added.items()}}
+        names = sorted({*fixed, *given})
+        listed = ";".join(names)
+        lines = [
+            f"{name}:%s" if name in given else f"{name}:{fixed[name].replace('%', '%%')}"
+            for name in names
+        ]
+        return _Form(
+            kept,
+            tuple([given[name] for name in names if name in given]),
+            "\n".join([*lines, "", listed, payload_hash.replace("%", "%%")]),
+            added,
+            f"{moment.credential}, SignedHeaders={listed}, Signature=",
+        )
 
 
 def canonical_query(query: str, *, bare_names: bool) -> str:
