@@ -54,6 +54,10 @@ MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
 _IF_GENERATION = "x-goog-if-generation-match"
 _CONTENT_TYPE = "application/octet-stream"
 _UNAUTHORIZED = 401
+_DESCRIPTION = ("cacheControl", "contentDisposition", "contentEncoding", "contentLanguage",
+                "contentType", "customTime", "metadata")  # fmt: skip
+"""What of an object's resource a user may have set. Source:
+https://cloud.google.com/storage/docs/json_api/v1/objects#resource, read 2026-12-01."""
 
 
 class GCSProvider(HttpProvider):
@@ -192,7 +196,7 @@ class GCSProvider(HttpProvider):
     def _put(
         self, key: str, data: memoryview, *, if_absent: bool, metadata: Mapping[str, str]
     ) -> ObjectInfo:
-        headers = {"x-goog-hash": f"crc32c={crc32c(data)}", **_new_object(metadata)}
+        headers = {"x-goog-hash": f"crc32c={crc32c(data)}", **self._new_object(metadata)}
         if if_absent:
             headers[_IF_GENERATION] = "0"
         answer = self.send_body("put", key, headers, data)
@@ -200,11 +204,23 @@ class GCSProvider(HttpProvider):
         info = described(key, answer.headers, data.nbytes)
         return replace(info, metadata=user, write_id=write_id)
 
+    def _new_object(self, metadata: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers that say how a new object is to be kept, and what with it."""
+        # Source: https://cloud.google.com/storage/docs/xml-api/reference-headers,
+        # read 2026-12-01.
+        told = {
+            "Content-Type": _CONTENT_TYPE,
+            "x-goog-storage-class": self.options.storage_class,
+            "x-goog-encryption-kms-key-name": self.options.kms_key_name,
+        }
+        named = {f"{METADATA_PREFIX}{name}": value for name, value in metadata.items()}
+        return {**named, **{name: value for name, value in told.items() if value is not None}}
+
     @override
     def _start_multipart(
         self, key: str, write_id: str, *, if_absent: bool, metadata: Mapping[str, str]
     ) -> MultipartUpload:
-        answer = self.send_xml("POST", key, {"uploads": ""}, _new_object(metadata))
+        answer = self.send_xml("POST", key, {"uploads": ""}, self._new_object(metadata))
         upload_id = element(answer, "InitiateMultipartUploadResult", "UploadId")
         return GCSUpload(self, key, write_id, upload_id, if_absent=if_absent)
 
@@ -226,9 +242,16 @@ class GCSProvider(HttpProvider):
                 {"name": s.key, "objectPreconditions": {"ifGenerationMatch": s.version}}
                 for s in pinned
             ],
-            "destination": {"contentType": _CONTENT_TYPE, "metadata": dict(metadata)},
+            "destination": {
+                "contentType": _CONTENT_TYPE,
+                "metadata": dict(metadata),
+                **self._kept_in_class(),
+            },
         }
-        query = {"ifGenerationMatch": "0" if if_absent else None}
+        query = {
+            "ifGenerationMatch": "0" if if_absent else None,
+            "kmsKeyName": self.options.kms_key_name,
+        }
         path = f"/{_quoted(destination)}/compose"
         return self.settle(
             "compose",
@@ -240,14 +263,34 @@ class GCSProvider(HttpProvider):
     @override
     def _copy(self, source: ObjectInfo, destination: str) -> ObjectInfo:
         path = f"/{_quoted(source.key)}/rewriteTo/b/{_quoted(self.bucket)}/o/{_quoted(destination)}"
+        description = self._description_to_copy(source)
         token: str | None = None
         while True:
-            query = {"ifSourceGenerationMatch": source.version, "rewriteToken": token}
-            # Without a body the metadata stays; a large object may take several calls.
-            progress = self._send_json("POST", path, query)
+            query = {
+                "ifSourceGenerationMatch": source.version,
+                "destinationKmsKeyName": self.options.kms_key_name,
+                "rewriteToken": token,
+            }
+            # A large object may take several calls.
+            progress = self._send_json("POST", path, query, description)
             if progress.get("done"):
                 return resource_info(progress["resource"])
             token = progress["rewriteToken"]
+
+    def _kept_in_class(self) -> dict[str, str]:
+        chosen = self.options.storage_class
+        return {} if chosen is None else {"storageClass": chosen}
+
+    def _description_to_copy(self, source: ObjectInfo) -> dict[str, Any] | None:
+        """Return what describes a copy; None: all that describes its source.
+
+        A class can only be given together with all the rest: what is left out is lost.
+        """
+        if self.options.storage_class is None:
+            return None
+        query = {"ifGenerationMatch": source.version, "fields": ",".join(_DESCRIPTION)}
+        told = self._send_json("GET", f"/{_quoted(source.key)}", query)
+        return {name: told[name] for name in _DESCRIPTION if name in told} | self._kept_in_class()
 
     @override
     def _delete(self, keys: Sequence[str]) -> list[ProviderError]:
@@ -311,9 +354,3 @@ class GCSProvider(HttpProvider):
 def _quoted(name: str) -> str:
     """Encode a name to the last slash, so that nothing on the way takes ``..`` for a step up."""
     return quote(name, safe="")
-
-
-def _new_object(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers that give a new object its metadata."""
-    named = {f"{METADATA_PREFIX}{name}": value for name, value in metadata.items()}
-    return {"Content-Type": _CONTENT_TYPE, **named}

@@ -9,11 +9,22 @@ from __future__ import annotations
 
 import logging
 from multiprocessing import context
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 
 from providers.errors import SettingsError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = [
     "GCSOptions",
@@ -29,6 +40,10 @@ _log = logging.getLogger(__name__)
 
 MIB = 1 << 20
 KIB = 1 << 10
+
+# What goes into a header as it is.
+_WORD = r"^[!-~]+$"
+_KMS_KEY = r"^projects/[^/\s]+/locations/[^/\s]+/keyRings/[^/\s]+/cryptoKeys/[^/\s]+$"
 
 
 class _Settings(BaseModel):
@@ -47,8 +62,10 @@ def _explain(model: type[BaseModel], error: ValidationError) -> str:
     """Say in one line which fields are wrong and what is allowed."""
     faults = []
     for fault in error.errors(include_url=False, include_input=False):
-        name = ".".join(str(part) for part in fault["loc"]) or "options"
-        if fault["type"] == "extra_forbidden":
+        name = ".".join(str(part) for part in fault["loc"])
+        if not name:
+            faults.append(fault["msg"].removeprefix("Value error, "))
+        elif fault["type"] == "extra_forbidden":
             faults.append(f"no option {name!r}; the options are {', '.join(model.model_fields)}")
         else:
             faults.append(f"option {name!r}: {fault['msg']}")
@@ -143,6 +160,11 @@ class S3Options(HttpOptions):
         session_token: goes with temporary credentials.
         anonymous: send requests unsigned.
         checksums: send and ask for the service's own checksums; default: on Amazon only.
+        storage_class: of what is written, ``INTELLIGENT_TIERING`` say; default: the service's.
+        sse: how the service encrypts what is written; default: as the bucket is set.
+        sse_kms_key_id: key for ``aws:kms`` and ``aws:kms:dsse``; default: the account's own.
+        sse_bucket_key: whether ``aws:kms`` asks for one key for many objects, which costs fewer
+            calls to KMS; default: as the bucket is set.
         conditional_put: overrides the limit of that name.
         equal_parts: overrides the limit of that name.
     """
@@ -156,8 +178,20 @@ class S3Options(HttpOptions):
     session_token: SecretStr | None = None
     anonymous: bool = False
     checksums: bool | None = None
+    storage_class: str | None = Field(None, pattern=_WORD)
+    sse: Literal["AES256", "aws:kms", "aws:kms:dsse"] | None = None
+    sse_kms_key_id: str | None = Field(None, pattern=_WORD)
+    sse_bucket_key: bool | None = None
     conditional_put: bool | None = None
     equal_parts: bool | None = None
+
+    @model_validator(mode="after")
+    def _check_encryption(self) -> Self:
+        if self.sse_kms_key_id is not None and self.sse not in {"aws:kms", "aws:kms:dsse"}:
+            raise ValueError("sse_kms_key_id goes with sse='aws:kms' or 'aws:kms:dsse'")
+        if self.sse_bucket_key is not None and self.sse != "aws:kms":
+            raise ValueError("sse_bucket_key goes with sse='aws:kms'")
+        return self
 
 
 class GCSOptions(HttpOptions):
@@ -171,6 +205,9 @@ class GCSOptions(HttpOptions):
             Application Default Credentials.
         access_token: a literal OAuth2 token, not refreshed.
         anonymous: send requests unsigned; always so on an emulator.
+        storage_class: of what is written, ``NEARLINE`` say; default: the bucket's.
+        kms_key_name: key that encrypts what is written,
+            ``projects/P/locations/L/keyRings/R/cryptoKeys/K``; default: the bucket's.
         conditional_put: overrides the limit of that name.
         equal_parts: overrides the limit of that name.
     """
@@ -180,6 +217,8 @@ class GCSOptions(HttpOptions):
     credentials_file: str | None = None
     access_token: SecretStr | None = None
     anonymous: bool = False
+    storage_class: str | None = Field(None, pattern=_WORD)
+    kms_key_name: str | None = Field(None, pattern=_KMS_KEY)
     conditional_put: bool | None = None
     equal_parts: bool | None = None
 
@@ -197,6 +236,9 @@ class OSSOptions(HttpOptions):
         signature_version: ``v4``, or ``v1`` for old private deployments.
         cname: the endpoint is a domain bound to the bucket; no bucket goes before it.
         anonymous: send requests unsigned.
+        storage_class: of what is written, ``IA`` say; default: the bucket's.
+        sse: how the service encrypts what is written; default: as the bucket is set.
+        sse_kms_key_id: key for ``KMS``; default: the account's own.
         conditional_put: overrides the limit of that name.
         equal_parts: overrides the limit of that name.
     """
@@ -209,8 +251,17 @@ class OSSOptions(HttpOptions):
     signature_version: Literal["v4", "v1"] = "v4"
     cname: bool = False
     anonymous: bool = False
+    storage_class: str | None = Field(None, pattern=_WORD)
+    sse: Literal["AES256", "KMS", "SM4"] | None = None
+    sse_kms_key_id: str | None = Field(None, pattern=_WORD)
     conditional_put: bool | None = None
     equal_parts: bool | None = None
+
+    @model_validator(mode="after")
+    def _check_encryption(self) -> Self:
+        if self.sse_kms_key_id is not None and self.sse != "KMS":
+            raise ValueError("sse_kms_key_id goes with sse='KMS'")
+        return self
 
 
 class TransferOptions(_Settings):

@@ -210,7 +210,7 @@ class OSSProvider(HttpProvider):
         # Unlike the CRC-64, which comes with the answer, the MD5 is checked before the old
         # object is replaced.
         digest = hashlib.md5(data, usedforsecurity=False).digest()
-        headers = {**_stored(metadata), "Content-MD5": base64.b64encode(digest).decode()}
+        headers = {**self._new_object(metadata), "Content-MD5": base64.b64encode(digest).decode()}
         if if_absent:
             headers |= _FORBID_OVERWRITE
         answer = self.send_body("put", key, headers, data)
@@ -232,9 +232,21 @@ class OSSProvider(HttpProvider):
         self, key: str, write_id: str, *, if_absent: bool, metadata: Mapping[str, str]
     ) -> MultipartUpload:
         extra = _FORBID_OVERWRITE if if_absent else {}
-        headers = {**_stored(metadata), **extra}
+        headers = {**self._new_object(metadata), **extra}
         answer = self.client.bucket.init_multipart_upload(key, headers=headers)
         return _OSSUpload(self, key, write_id, answer.upload_id, extra)
+
+    def _new_object(self, metadata: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers that say how a new object is to be kept, and what with it."""
+        # Source: https://help.aliyun.com/zh/oss/developer-reference/putobject, copyobject and
+        # initiatemultipartupload, read 2026-12-01.
+        told = {
+            "x-oss-storage-class": self.options.storage_class,
+            "x-oss-server-side-encryption": self.options.sse,
+            "x-oss-server-side-encryption-key-id": self.options.sse_kms_key_id,
+        }
+        named = {f"{METADATA_PREFIX}{name}": value for name, value in metadata.items()}
+        return {**named, **{name: value for name, value in told.items() if value is not None}}
 
     @override
     def _copy(self, source: ObjectInfo, destination: str) -> ObjectInfo:
@@ -242,7 +254,10 @@ class OSSProvider(HttpProvider):
             self.bucket,
             source.key,
             destination,
-            headers={"x-oss-copy-source-if-match": self._pin(source, "copy")},
+            headers={
+                **self._new_object({}),
+                "x-oss-copy-source-if-match": self._pin(source, "copy"),
+            },
         )
         subject = Subject(self.uri(destination), "copy")
         self.confirmed(answer, subject, "CopyObjectResult")
@@ -323,10 +338,6 @@ def _listed(entry: Any) -> ObjectInfo:
         storage_class=entry.storage_class,
         modified=datetime.fromtimestamp(entry.last_modified, timezone.utc),
     )
-
-
-def _stored(metadata: Mapping[str, str]) -> dict[str, str]:
-    return {f"{METADATA_PREFIX}{name}": value for name, value in metadata.items()}
 
 
 def _fits_xml(key: str) -> bool:

@@ -35,6 +35,7 @@ from providers.s3_answers import (
 )
 from providers.s3_client import Clients, ReadableBody, is_directory, is_of_amazon, open_clients
 from providers.s3_errors import told_region, translate
+from providers.s3_storing import storing_arguments, storing_headers
 from providers.s3_uploads import S3Upload
 from providers.values import ByteRange, Limits, ObjectInfo
 
@@ -248,11 +249,13 @@ class S3Provider(HttpProvider):
                 Key=key,
                 Body=_body(data),
                 Metadata=dict(metadata),
+                **storing_arguments(self.options),
                 **clients.digest(data),
                 **_condition(if_absent),
             )
             return _headers(answer)
         headers = {f"x-amz-meta-{name}": value for name, value in metadata.items()}
+        headers |= storing_headers(self.options)
         if if_absent:
             headers["If-None-Match"] = "*"
         return self.send_checked("put", key, headers, data).headers
@@ -274,7 +277,12 @@ class S3Provider(HttpProvider):
         # Directory buckets give the type of the whole object's checksum themselves.
         kind = {"ChecksumType": "FULL_OBJECT"} if checks and not is_directory(self.bucket) else {}
         answer = clients.usual.create_multipart_upload(
-            Bucket=self.bucket, Key=key, Metadata=dict(metadata), **checks, **kind
+            Bucket=self.bucket,
+            Key=key,
+            Metadata=dict(metadata),
+            **storing_arguments(self.options),
+            **checks,
+            **kind,
         )
         if "UploadId" not in answer:
             raise self._unclear(key, "start_multipart", "InitiateMultipartUploadResult", answer)
@@ -288,6 +296,7 @@ class S3Provider(HttpProvider):
             Key=destination,
             CopySource={"Bucket": self.bucket, "Key": source.key},
             CopySourceIfMatch=self.pin(source, "copy"),
+            **storing_arguments(self.options),
         )
         result = self.confirmed(answer.get("CopyObjectResult"), destination, "copy", answer)
         return ObjectInfo(

@@ -14,14 +14,20 @@ from tests.fakes.wire import Answer
 
 
 class Composites:
-    """Remembers which versions were put together from others."""
+    """Remembers which versions were put together from others, and what encrypts them."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str], int | None] = {}
+        self._kms_keys: dict[tuple[str, str, str], str] = {}
 
     def add(self, resource: Resource, count: int | None) -> None:
         """Note a version without MD5, and its component count if it has one."""
         self._counts[_version(resource)] = count
+
+    def encrypt(self, resource: Resource, kms_key_name: str | None) -> None:
+        """Note the key that a version is said to be encrypted with."""
+        if kms_key_name:
+            self._kms_keys[_version(resource)] = kms_key_name
 
     def count(self, resource: Resource) -> int:
         """How many components an object contributes to the next compose."""
@@ -63,6 +69,8 @@ class Composites:
         ]
         if count := dressed.get("componentCount"):
             headers.append(("x-goog-component-count", str(count)))
+        if kms_key_name := dressed.get("kmsKeyName"):
+            headers.append(("x-goog-encryption-kms-key-name", kms_key_name))
         return headers
 
     def _dress_one(self, resource: Resource) -> Resource:
@@ -71,6 +79,8 @@ class Composites:
             dressed.pop("md5Hash", None)
             if count := self._counts[_version(resource)]:
                 dressed["componentCount"] = count
+        if kms_key_name := self._kms_keys.get(_version(resource)):
+            dressed["kmsKeyName"] = kms_key_name
         return dressed
 
 

@@ -14,6 +14,7 @@ from tests.fakes.gcs_backend import (
     Refusal,
     Resource,
     check_hashes,
+    json_answer,
     object_path,
     parameters,
 )
@@ -70,13 +71,31 @@ class JSONInterface:
             return self._get(message, backend, bucket, key)
         else:
             _check(message, backend, bucket, key, absent_is_missing=True)
+        if names.get("verb", "").startswith("/rewriteTo") and message.body:
+            return self._rewrite(message, backend, names)
         answer = backend.forward(message, keeps_host=True)
         if answer.status == HTTPStatus.NOT_FOUND:
             absent = "verb" in names and backend.resource(bucket, key)
             raise backend.missing(names["to_bucket"] if absent else bucket, key)
         if message.request.method == "DELETE" and answer.status == HTTPStatus.OK:
             return Answer(204)
+        if "verb" in names and answer.status == HTTPStatus.OK:
+            self._encrypt_copy(message, json.loads(answer.body)["resource"])
         return self._dress(answer)
+
+    def _rewrite(self, message: Message, backend: Backend, names: dict[str, str]) -> Answer:
+        """Copy with a description of its own: what that leaves out is not the copy's."""
+        source = backend.resource(names["bucket"], names["key"])
+        if source is None:
+            raise backend.missing(names["bucket"], names["key"])
+        data = backend.read(names["bucket"], names["key"], source["generation"])
+        described = json.loads(message.body)
+        stored = backend.store(names["to_bucket"], names["to_key"], data, described)
+        self._encrypt_copy(message, stored)
+        return self._dress(json_answer({"done": True, "resource": stored}))
+
+    def _encrypt_copy(self, message: Message, resource: Resource) -> None:
+        self.composites.encrypt(resource, parameters(message.request).get("destinationKmsKeyName"))
 
     def _check_source(self, message: Message, backend: Backend, bucket: str, key: str) -> None:
         conditions = Conditions.of(message.request, "Source")
@@ -143,6 +162,7 @@ class JSONInterface:
         bodies = [backend.read(bucket, one["name"], one["generation"]) for one in resources]
         stored = backend.store(bucket, key, b"".join(bodies), document.get("destination", {}))
         self.composites.add(stored, sum(self.composites.count(one) for one in resources))
+        self.composites.encrypt(stored, parameters(message.request).get("kmsKeyName"))
         return self._dress(backend.call("GET", object_path(bucket, key)))
 
     def _dress(self, answer: Answer, fields: str | None = None) -> Answer:

@@ -19,6 +19,7 @@ And it repairs, wherever the server was seen to differ:
 - both interfaces gave the base64 MD5 as ETag, and `If-Match` was ignored;
 - a delete was answered 200 with `null` instead of 204;
 - `fields=` on a list was ignored;
+- a rewrite ignored the description that was sent with it, and nothing knew of encryption keys;
 - metadata named the server in `mediaLink` and `selfLink`, so that the SDK's downloads would go
   round the front; and XML requests were answered only under the server's own name.
 

@@ -4,9 +4,10 @@ import base64
 import binascii
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from urllib.parse import quote
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
@@ -28,9 +29,15 @@ class Upload:
     bucket: str
     key: str
     resource: Resource
+    kms_key: str | None = None
     upload_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     started: str = field(default_factory=_now)
     parts: dict[int, "Part"] = field(default_factory=dict)
+
+    @property
+    def place(self) -> tuple[bytes, str]:
+        """Where it stands in a list."""
+        return self.key.encode(), self.upload_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +56,9 @@ class Uploads:
         self._lock = threading.Lock()
         self._uploads: dict[str, Upload] = {}
 
-    def start(self, bucket: str, key: str, resource: Resource) -> str:
+    def start(self, bucket: str, key: str, resource: Resource, kms_key: str | None = None) -> str:
         """Begin an upload and answer with its document."""
-        upload = Upload(bucket, key, resource)
+        upload = Upload(bucket, key, resource, kms_key)
         with self._lock:
             self._uploads[upload.upload_id] = upload
         return _document("InitiateMultipartUploadResult", _identity(upload))
@@ -79,19 +86,34 @@ class Uploads:
         with self._lock:
             self._uploads.pop(upload.upload_id, None)
 
-    def list_uploads(self, bucket: str, prefix: str) -> str:
-        """The bucket's unfinished uploads, by key and start; always one page."""
+    def list_uploads(self, bucket: str, query: Mapping[str, str]) -> str:
+        """The bucket's unfinished uploads, by key and id, a page at a time."""
+        prefix, encoded = query.get("prefix", ""), query.get("encoding-type") == "url"
+        after = (query.get("key-marker", "").encode(), query.get("upload-id-marker") or "g")
         with self._lock:
             uploads = list(self._uploads.values())
-        found = [one for one in uploads if one.bucket == bucket and one.key.startswith(prefix)]
-        found.sort(key=lambda one: (one.key.encode(), one.started))
-        entries = "".join(
-            f"<Upload><Key>{escape(one.key)}</Key><UploadId>{one.upload_id}</UploadId>"
-            f"<StorageClass>STANDARD</StorageClass><Initiated>{one.started}</Initiated></Upload>"
-            for one in found
+        found = sorted(
+            (
+                one
+                for one in uploads
+                if one.bucket == bucket and one.key.startswith(prefix) and one.place > after
+            ),
+            key=lambda one: one.place,
         )
-        head = f"<Bucket>{bucket}</Bucket><Prefix>{escape(prefix)}</Prefix>"
-        content = f"{head}<IsTruncated>false</IsTruncated>{entries}"
+        page = found[: min(int(query.get("max-uploads", "1000")), 1000)]
+        more = len(found) > len(page)
+        entries = "".join(
+            f"<Upload><Key>{_written(one.key, encoded)}</Key><UploadId>{one.upload_id}</UploadId>"
+            f"<StorageClass>STANDARD</StorageClass><Initiated>{one.started}</Initiated></Upload>"
+            for one in page
+        )
+        head = f"<Bucket>{bucket}</Bucket><Prefix>{_written(prefix, encoded)}</Prefix>"
+        if more:
+            head += (
+                f"<NextKeyMarker>{_written(page[-1].key, encoded)}</NextKeyMarker>"
+                f"<NextUploadIdMarker>{page[-1].upload_id}</NextUploadIdMarker>"
+            )
+        content = f"{head}<IsTruncated>{str(more).lower()}</IsTruncated>{entries}"
         return _document("ListMultipartUploadsResult", content)
 
     def list_parts(self, upload: Upload, after: int, max_parts: int) -> str:
@@ -137,6 +159,11 @@ def _named_parts(document: bytes) -> Iterator[tuple[int, str]]:
             yield int(number or ""), etag or ""
     except (ET.ParseError, ValueError) as error:
         raise Refusal(400, "MalformedXML", f"The part list is not well formed: {error}") from error
+
+
+def _written(text: str, encoded: bool) -> str:
+    """A name as it stands in a document; without encoding some make it none."""
+    return quote(text, safe="") if encoded else escape(text)
 
 
 def _identity(upload: Upload) -> str:

@@ -23,6 +23,7 @@ from tests.fakes.gcs_uploads import Uploads, assemble
 from tests.fakes.wire import Answer, Message
 
 _META = "x-goog-meta-"
+_KMS_KEY = "x-goog-encryption-kms-key-name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class XMLInterface:
         check_hashes(call.body, call.headers)
         call.check_conditions()
         stored = call.backend.store(call.bucket, call.key, call.body, call.resource())
+        self.composites.encrypt(stored, call.headers.get(_KMS_KEY))
         return Answer(200, tuple(self.composites.headers(stored)))
 
     def _delete(self, call: "_Call") -> Answer:
@@ -93,7 +95,8 @@ class XMLInterface:
     def _start(self, call: "_Call") -> Answer:
         if not call.backend.has_bucket(call.bucket):
             raise call.backend.missing(call.bucket)
-        return xml_answer(self.uploads.start(call.bucket, call.key, call.resource()))
+        kms_key = call.headers.get(_KMS_KEY)
+        return xml_answer(self.uploads.start(call.bucket, call.key, call.resource(), kms_key))
 
     def _part(self, call: "_Call") -> Answer:
         upload = self.uploads.find(call.bucket, call.key, call.query["uploadId"])
@@ -108,6 +111,7 @@ class XMLInterface:
         call.check_conditions()
         stored = call.backend.store(call.bucket, call.key, body, upload.resource)
         self.composites.add(stored, None)
+        self.composites.encrypt(stored, upload.kms_key)
         self.uploads.forget(upload)
         headers = self.composites.headers(stored)
         text = (
@@ -131,7 +135,7 @@ class XMLInterface:
     def _list_uploads(self, call: "_Call") -> Answer:
         if not call.backend.has_bucket(call.bucket):
             raise call.backend.missing(call.bucket)
-        return xml_answer(self.uploads.list_uploads(call.bucket, call.query.get("prefix", "")))
+        return xml_answer(self.uploads.list_uploads(call.bucket, call.query))
 
 
 class _Call:

@@ -15,6 +15,7 @@ from tests.fakes.oss.objects import (
     check_md5,
     check_overwrite,
     copy_source,
+    encryption,
     kept_headers,
     number_in,
     storage_class,
@@ -41,7 +42,7 @@ def initiate(store: Store, request: Request) -> Response:
         new_upload_id(),
         request.key,
         storage_class(request.headers),
-        kept_headers(request.headers),
+        {**kept_headers(request.headers), **encryption(request.headers)},
         store.now(),
     )
     with store.lock:

@@ -25,6 +25,8 @@ _STORAGE_CLASSES = frozenset({"Standard", "IA", "Archive", "ColdArchive", "DeepC
 _ARCHIVED = frozenset({"Archive", "ColdArchive", "DeepColdArchive"})
 _COPY_SOURCE = re.compile(r"/([^/]+)/([^?]+)(\?versionId=.*)?")
 _FORBID_OVERWRITE = "x-oss-forbid-overwrite"
+_SSE = "x-oss-server-side-encryption"
+_SSE_KEY = "x-oss-server-side-encryption-key-id"
 
 
 def put_object(store: Store, request: Request) -> Response:
@@ -39,7 +41,7 @@ def put_object(store: Store, request: Request) -> Response:
         kind="Normal",
         storage_class=storage_class(request.headers),
         modified=store.now(),
-        headers=kept_headers(request.headers),
+        headers={**kept_headers(request.headers), **encryption(request.headers)},
     )
     with store.lock:
         bucket = store.find(request.bucket)
@@ -134,7 +136,10 @@ def _copy_object(store: Store, request: Request) -> Response:
             kind="Normal",
             storage_class=storage_class(request.headers),
             modified=store.now(),
-            headers=kept_headers(request.headers) if replaced else source.headers,
+            headers={
+                **(kept_headers(request.headers) if replaced else _unencrypted(source.headers)),
+                **encryption(request.headers),
+            },
         )
         bucket.put(request.key, stored)
     answer = [("LastModified", timestamp(stored.modified)), ("ETag", f'"{stored.etag}"')]
@@ -235,9 +240,26 @@ def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
+def encryption(headers: Mapping[str, str]) -> dict[str, str]:
+    """What a request asks for as encryption, to be told of the object from then on.
+
+    Source: https://help.aliyun.com/zh/oss/developer-reference/putobject, read 2026-12-01.
+    """
+    chosen = {name: headers[name] for name in (_SSE, _SSE_KEY) if name in headers}
+    if chosen.get(_SSE, "AES256") not in {"AES256", "KMS", "SM4"}:
+        raise ServiceError("InvalidArgument", ArgumentName=_SSE)
+    if _SSE_KEY in chosen and chosen.get(_SSE) != "KMS":
+        raise ServiceError("InvalidArgument", ArgumentName=_SSE_KEY)
+    return chosen
+
+
 def sums(stored: StoredObject) -> dict[str, str]:
     """ETag and CRC-64 of the whole object."""
     return {"ETag": f'"{stored.etag}"', "x-oss-hash-crc64ecma": str(stored.crc64)}
+
+
+def _unencrypted(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name not in {_SSE, _SSE_KEY}}
 
 
 def _description(stored: StoredObject) -> dict[str, str]:
