@@ -6,37 +6,25 @@ libcurl work, and hands over what is finished. All that a stream holds ends with
 
 from __future__ import annotations
 
-import heapq
-import math
 import os
 import time
-from collections import deque
-from itertools import count as numbers
 from typing import TYPE_CHECKING, Any
 
-from providers import tracing
 from providers.counters import count
-from providers.errors import ProviderError, ThrottledError, TimedOutError
-from providers.exchange import Transfer
 from providers.gets import W
 from providers.handles import leased
-from providers.hedging import SHORT_BYTES, HedgedStream, Hedges
-from providers.pacing import Pace, bytes_under_way
-from providers.retry import Failures, RetryPolicy
-from providers.routes import Route
-from providers.watching import trace_attempt
-from providers.whole import Finisher
+from providers.hedging import SHORT_BYTES
+from providers.settling import SettlingStream
+from providers.starting import nothing_counted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
     from threading import Event
 
-    from providers.base import Provider
-    from providers.counters import Amounts
+    from providers.errors import ProviderError
+    from providers.exchange import Transfer
     from providers.gets import Body
-    from providers.handles import Lease
     from providers.options import TransferOptions
-    from providers.values import HttpRequest
 
 __all__ = ["fetch"]
 
@@ -48,9 +36,7 @@ _RECHECK_SECONDS = 0.02
 _SPIN_SECONDS = 0.002
 _SELECTABLE = 960
 """``select`` sees no descriptor from 1,024 on; from here on it is not relied upon."""
-_BUSY = 503
 _DRAIN_SECONDS = 0.25
-_HARDLY = 0.1
 
 
 def fetch(
@@ -88,36 +74,16 @@ def fetch(
     return _Stream(iter(gets), transfer, ordered, stop).run()
 
 
-class _Stream(HedgedStream[W]):
+class _Stream(SettlingStream[W]):
     """One call of ``fetch``."""
 
     def __init__(
         self, gets: Iterator[W], options: TransferOptions, ordered: bool, stop: Event | None
     ) -> None:
-        super().__init__()
+        super().__init__(gets, options, ordered=ordered)
         self._stop = stop
-        self._gets = gets
-        self._options = options
-        self._finisher = Finisher(options)
-        self._ordered = ordered
-        self._policy = RetryPolicy(options.max_attempts, options.give_up_after_seconds)
-        self._next: W | None = None
-        self._bytes = bytes_under_way()
-        self._routes: dict[Provider, Route] = {}
-        # Reads in the order in which they are handed over, and those finished out of order.
-        self._queue: deque[Transfer[W]] = deque()
-        self._active: dict[Any, Transfer[W]] = {}
-        self._unsized: set[Transfer[W]] = set()
-        self._retries: list[tuple[float, int, Transfer[W]]] = []
-        self._sequence = numbers()
-        self._places = 0
-        self._blocked = False
-        self._paused_at = -math.inf
         self._tick_at = 0.0
         self._tick_seconds = min(_TICK_SECONDS, options.first_byte_timeout_seconds / 4)
-        self._hedges: Hedges[W] | None = Hedges() if options.hedge else None
-        self._counts = _zeros()
-        self._lease: Lease
 
     # ---- The loop ------------------------------------------------------------------------
 
@@ -220,245 +186,6 @@ class _Stream(HedgedStream[W]):
             missing = seconds - (time.monotonic() - began)
             time.sleep(min(max(missing, 0.0), _SPIN_SECONDS))
 
-    # ---- Starting ------------------------------------------------------------------------
-
-    def _fill(self) -> None:
-        """Start what is due and what the limits allow."""
-        options = self._options
-        self._blocked = False
-        if self._retries:
-            self._start_due()
-        while (
-            not self._blocked
-            and len(self._active) < options.max_in_flight
-            and len(self.outstanding) < options.prefetch_objects
-            and (get := self._peek()) is not None
-            and (transfer := self._admit(get)) is not None
-        ):
-            self._next = None
-            self.outstanding.add(transfer)
-            if self._ordered:
-                self._queue.append(transfer)
-            self._start(transfer)
-
-    def _start_due(self) -> None:
-        now = time.monotonic()
-        while (
-            self._retries
-            and self._retries[0][0] <= now
-            and len(self._active) < self._options.max_in_flight
-        ):
-            transfer = self._retries[0][2]
-            if transfer.pace is None:
-                transfer.pace = self._enter(transfer.get.provider)
-                if transfer.pace is None:
-                    return
-            heapq.heappop(self._retries)
-            self._start(transfer)
-
-    def _peek(self) -> W | None:
-        """Return the next read without taking it; None: there is no more."""
-        if self._next is None:
-            self._next = next(self._gets, None)
-        return self._next
-
-    def _admit(self, get: W) -> Transfer[W] | None:
-        """Make a transfer if there is a place for it and for its bytes."""
-        pace = self._enter(get.provider)
-        if pace is None:
-            return None
-        size, asked = get.size_bytes, get.byte_range
-        if not size and asked is not None and asked.stop is not None:
-            size = asked.stop - asked.start
-        if self._bytes.take(size, self._options.max_bytes_in_flight, always=not self.outstanding):
-            transfer = Transfer(get, size, pace, self.clock())
-            if not size:
-                self._unsized.add(transfer)
-            return transfer
-        self._give_place(pace)
-        self._blocked = True
-        return None
-
-    def _enter(self, provider: Provider) -> Pace | None:
-        """Take a place at the provider's endpoint; one is always free for each stream."""
-        route = self._routes.get(provider)
-        if route is None:
-            route = self._routes[provider] = Route(provider, self._lease)
-        pace, options = route.pace, self._options
-        most = options.max_connections
-        if options.adaptive and pace.demand.wanted < most:
-            most = pace.demand.wanted
-        if pace.enter(most, always=not self._places):
-            self._places += 1
-            return pace
-        self._blocked = True
-        return None
-
-    def _leave(self, transfer: Transfer[W]) -> None:
-        self._give_place(transfer.pace)
-        transfer.pace = None
-
-    def _give_place(self, pace: Pace | None) -> None:
-        if pace is not None:
-            pace.leave()
-            self._places -= 1
-
-    def _start(self, transfer: Transfer[W]) -> None:
-        """Sign and send one attempt."""
-        try:
-            request = transfer.sign()
-        except ProviderError as error:
-            self._failed(transfer, error)
-            return
-        if request is None:
-            self._take_verb(transfer, transfer.call_verb())
-            return
-        self._send(transfer, request)
-
-    def _take_verb(self, transfer: Transfer[W], outcome: Body | ProviderError) -> None:
-        """Take what the provider's own verb gave, after its own retries."""
-        if isinstance(outcome, ProviderError):
-            self._give_up(transfer, outcome)
-        else:
-            self._succeeded(transfer, outcome, time.monotonic())
-
-    def _send(self, transfer: Transfer[W], request: HttpRequest) -> None:
-        """Send one signed attempt."""
-        route, url = self._routes[transfer.get.provider], request.url
-        path = url.find("/", 8)
-        endpoint = url if path < 0 else url[:path]
-        if endpoint != route.endpoint:
-            route.turn_to(endpoint, self._options)
-        pace = route.pace
-        if transfer.pace is not pace:
-            self._leave(transfer)
-            pace.enter(0, always=True)
-            self._places += 1
-            transfer.pace = pace
-        slot = route.take_slot()
-        transfer.load(slot, request)
-        transfer.epoch = pace.epoch
-        transfer.sent_at = now = time.monotonic()
-        transfer.sent = now - self.suspended
-        self._active[slot.easy] = transfer
-        self._lease.multi.add_handle(slot.easy)
-        self._counts["requests"] += 1
-
-    # ---- Finishing -----------------------------------------------------------------------
-
-    def _finish(self, easy: Any, code: int, message: str, now: float) -> None:
-        """Take one attempt's outcome, at a time of the wall's clock."""
-        transfer = self._active.pop(easy)
-        self._lease.multi.remove_handle(easy)
-        if self._hedges is not None and transfer in self._hedges.parting:
-            transfer.unload()
-            self._give_place(self._hedges.parting.pop(transfer))
-            return
-        outcome = self._outcome(transfer, code, message)
-        self._count_answer(transfer)
-        if tracing.enabled:
-            trace_attempt(transfer, self.clock(), outcome)
-        transfer.unload()
-        failed = isinstance(outcome, ProviderError)
-        if self._hedges is not None:
-            owner = self._decide(self._hedges, transfer, failed=failed)
-            if owner is None:
-                return
-            transfer = owner
-        if not isinstance(outcome, ProviderError):
-            self._succeeded(transfer, outcome, now)
-        elif (
-            transfer.sent_at <= self._paused_at
-            and outcome.retryable
-            and (code or isinstance(outcome, TimedOutError))
-        ):
-            # What the consumer left behind and broke is nobody's failure.
-            transfer.attempt -= 1
-            self._send_again(transfer, 0.0)
-        else:
-            self._failed(transfer, outcome)
-
-    def _outcome(self, transfer: Transfer[W], code: int, message: str) -> Body | ProviderError:
-        """Return the body as it may be handed over, or what went wrong."""
-        outcome, slot = transfer.conclude(code, message), transfer.slot
-        if isinstance(outcome, ProviderError) or slot is None:
-            return outcome
-        outcome = self._finisher.finish(transfer.get, transfer.told, slot, outcome)
-        if isinstance(outcome, ProviderError):
-            transfer.forget()
-        return outcome
-
-    def _count_answer(self, transfer: Transfer[W]) -> None:
-        counts = self._counts
-        counts["bytes_read"] += transfer.received
-        if transfer.answered():
-            seconds = transfer.first_byte_seconds()
-            counts["answers"] += 1
-            counts["first_byte_seconds"] += seconds
-            if self._hedges is not None and transfer.sent_at > self._paused_at:
-                self._routes[transfer.get.provider].first_bytes.learn(seconds)
-
-    def _succeeded(self, transfer: Transfer[W], body: Body, now: float) -> None:
-        """Give a place back, and tell the endpoint's pace how long the read took."""
-        pace, size = transfer.pace, len(body)
-        if pace is not None:
-            seconds = now - transfer.sent_at
-            away = self.suspended - (transfer.sent_at - transfer.sent)
-            # Where the consumer was away meanwhile, it tells nothing.
-            pace.succeed(size, seconds if away < seconds * _HARDLY else None)
-            transfer.pace = None
-            self._places -= 1
-        self._settle(transfer, body, size)
-
-    def _settle(self, transfer: Transfer[W], result: Body | ProviderError, size: int) -> None:
-        """Keep a result of so many bytes until it is handed over."""
-        if transfer.charge != size:
-            self._charge(transfer, size)
-        if self._unsized:
-            self._unsized.discard(transfer)
-        transfer.result = result
-        if not self._ordered:
-            self._queue.append(transfer)
-
-    def _give_up(self, transfer: Transfer[W], error: ProviderError) -> None:
-        self._leave(transfer)
-        self._settle(transfer, error, 0)
-
-    def _charge(self, transfer: Transfer[W], size: int) -> None:
-        """Correct what was taken for a transfer from the account of bytes."""
-        self._bytes.take(size - transfer.charge, 0, always=True)
-        transfer.charge = size
-
-    def _failed(self, transfer: Transfer[W], error: ProviderError) -> None:
-        """Send again later what may succeed then; a throttled transfer keeps its place."""
-        pace, failures = transfer.pace, transfer.failures
-        if failures is None:
-            failures = Failures(self._policy, transfer.get.provider.recover)
-            transfer.failures = failures
-        pushed = pace is not None and _pushes_back(error)
-        if pushed and pace is not None:
-            pace.push_back(transfer.epoch)
-        least = pace.pay_retry() if pace is not None and error.retryable else 0.0
-        try:
-            pause = failures.pause_after(error, self.clock() - transfer.began, least)
-        except ProviderError as final:
-            self._give_up(transfer, final)
-            return
-        if not pushed:
-            self._leave(transfer)
-        self._send_again(transfer, pause)
-
-    def _send_again(self, transfer: Transfer[W], pause_seconds: float) -> None:
-        due = time.monotonic() + pause_seconds
-        heapq.heappush(self._retries, (due, next(self._sequence), transfer))
-
-    def _learn_sizes(self) -> None:
-        for transfer in tuple(self._unsized):
-            size = transfer.declared_bytes()
-            if size is not None:
-                self._unsized.discard(transfer)
-                self._charge(transfer, size)
-
     def _tick(self, now: float) -> None:
         """Look after what no event tells."""
         limit = self._options.first_byte_timeout_seconds
@@ -516,24 +243,7 @@ class _Stream(HedgedStream[W]):
         self._counts["unverified_reads"] = self._finisher.unverified
         self._finisher.unverified = 0
         count(**self._counts)
-        self._counts = _zeros()
-
-
-def _zeros() -> Amounts:
-    """Return what a stream counts, before there is anything to count."""
-    return {
-        "requests": 0,
-        "answers": 0,
-        "bytes_read": 0,
-        "hedges": 0,
-        "unverified_reads": 0,
-        "first_byte_seconds": 0.0,
-    }
-
-
-def _pushes_back(error: ProviderError) -> bool:
-    """Whether an error asks for less pressure."""
-    return isinstance(error, ThrottledError | TimedOutError) or error.status == _BUSY
+        self._counts = nothing_counted()
 
 
 def _next_descriptor() -> int:

@@ -1,0 +1,191 @@
+"""The starting side of a stream: what is begun, and within which limits."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from abc import abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from providers.errors import ProviderError
+from providers.exchange import Transfer
+from providers.gets import W
+from providers.hedging import HedgedStream, Hedges
+from providers.pacing import Pace, bytes_under_way
+from providers.routes import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from providers.base import Provider
+    from providers.counters import Amounts
+    from providers.gets import Body
+    from providers.handles import Lease
+    from providers.options import TransferOptions
+    from providers.values import HttpRequest
+
+__all__ = ["StartingStream", "nothing_counted"]
+
+
+class StartingStream(HedgedStream[W]):
+    """Takes reads and sends them, as far as places, bytes and bodies not yet taken allow.
+
+    Args:
+        gets: what to read.
+        options: limits, timeouts and the retry policy.
+        ordered: hand over in the order of ``gets``; false: as they finish.
+    """
+
+    _lease: Lease
+
+    def __init__(self, gets: Iterator[W], options: TransferOptions, *, ordered: bool) -> None:
+        super().__init__()
+        self._gets = gets
+        self._options = options
+        self._ordered = ordered
+        self._next: W | None = None
+        self._bytes = bytes_under_way()
+        self._routes: dict[Provider, Route] = {}
+        # Reads in the order in which they are handed over, and those finished out of order.
+        self._queue: deque[Transfer[W]] = deque()
+        self._active: dict[Any, Transfer[W]] = {}
+        self._unsized: set[Transfer[W]] = set()
+        self._retries: list[tuple[float, int, Transfer[W]]] = []
+        self._places = 0
+        self._blocked = False
+        self._hedges: Hedges[W] | None = Hedges() if options.hedge else None
+        self._counts = nothing_counted()
+
+    @abstractmethod
+    def _failed(self, transfer: Transfer[W], error: ProviderError) -> None: ...
+
+    @abstractmethod
+    def _take_verb(self, transfer: Transfer[W], outcome: Body | ProviderError) -> None: ...
+
+    def _fill(self) -> None:
+        """Start what is due and what the limits allow."""
+        options = self._options
+        self._blocked = False
+        if self._retries:
+            self._start_due()
+        while (
+            not self._blocked
+            and len(self._active) < options.max_in_flight
+            and len(self.outstanding) < options.prefetch_objects
+            and (get := self._peek()) is not None
+            and (transfer := self._admit(get)) is not None
+        ):
+            self._next = None
+            self.outstanding.add(transfer)
+            if self._ordered:
+                self._queue.append(transfer)
+            self._start(transfer)
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        while (
+            self._retries
+            and self._retries[0][0] <= now
+            and len(self._active) < self._options.max_in_flight
+        ):
+            transfer = self._retries[0][2]
+            if transfer.pace is None:
+                transfer.pace = self._enter(transfer.get.provider)
+                if transfer.pace is None:
+                    return
+            heapq.heappop(self._retries)
+            self._start(transfer)
+
+    def _peek(self) -> W | None:
+        """Return the next read without taking it; None: there is no more."""
+        if self._next is None:
+            self._next = next(self._gets, None)
+        return self._next
+
+    def _admit(self, get: W) -> Transfer[W] | None:
+        """Make a transfer if there is a place for it and for its bytes."""
+        pace = self._enter(get.provider)
+        if pace is None:
+            return None
+        size, asked = get.size_bytes, get.byte_range
+        if not size and asked is not None and asked.stop is not None:
+            size = asked.stop - asked.start
+        if self._bytes.take(size, self._options.max_bytes_in_flight, always=not self.outstanding):
+            transfer = Transfer(get, size, pace, self.clock())
+            if not size:
+                self._unsized.add(transfer)
+            return transfer
+        self._give_place(pace)
+        self._blocked = True
+        return None
+
+    def _enter(self, provider: Provider) -> Pace | None:
+        """Take a place at the provider's endpoint; one is always free for each stream."""
+        route = self._routes.get(provider)
+        if route is None:
+            route = self._routes[provider] = Route(provider, self._lease)
+        pace, options = route.pace, self._options
+        most = options.max_connections
+        if options.adaptive and pace.demand.wanted < most:
+            most = pace.demand.wanted
+        if pace.enter(most, always=not self._places):
+            self._places += 1
+            return pace
+        self._blocked = True
+        return None
+
+    def _leave(self, transfer: Transfer[W]) -> None:
+        self._give_place(transfer.pace)
+        transfer.pace = None
+
+    def _give_place(self, pace: Pace | None) -> None:
+        if pace is not None:
+            pace.leave()
+            self._places -= 1
+
+    def _start(self, transfer: Transfer[W]) -> None:
+        """Sign and send one attempt."""
+        try:
+            request = transfer.sign()
+        except ProviderError as error:
+            self._failed(transfer, error)
+            return
+        if request is None:
+            self._take_verb(transfer, transfer.call_verb())
+            return
+        self._send(transfer, request)
+
+    def _send(self, transfer: Transfer[W], request: HttpRequest) -> None:
+        """Send one signed attempt."""
+        route, url = self._routes[transfer.get.provider], request.url
+        path = url.find("/", 8)
+        endpoint = url if path < 0 else url[:path]
+        if endpoint != route.endpoint:
+            route.turn_to(endpoint, self._options)
+        pace = route.pace
+        if transfer.pace is not pace:
+            self._leave(transfer)
+            pace.enter(0, always=True)
+            self._places += 1
+            transfer.pace = pace
+        slot = route.take_slot()
+        transfer.load(slot, request)
+        transfer.epoch = pace.epoch
+        transfer.sent_at = now = time.monotonic()
+        transfer.sent = now - self.suspended
+        self._active[slot.easy] = transfer
+        self._lease.multi.add_handle(slot.easy)
+        self._counts["requests"] += 1
+
+
+def nothing_counted() -> Amounts:
+    """Return what a stream counts, before there is anything to count."""
+    return {
+        "requests": 0,
+        "answers": 0,
+        "bytes_read": 0,
+        "hedges": 0,
+        "unverified_reads": 0,
+        "first_byte_seconds": 0.0,
+    }
