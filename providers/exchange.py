@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import pycurl
 
-from providers.errors import SettingsError, TimedOutError
-from providers.gets import W, perform
+from providers.errors import ProviderError, SettingsError, TimedOutError
+from providers.gets import W, joined, perform
 from providers.headers import Headers
 from providers.reception import Reception
 
 if TYPE_CHECKING:
-    from providers.errors import ProviderError
-    from providers.gets import Body
+    from providers.gets import Body, Pieces
     from providers.handles import Slot
     from providers.pacing import Pace
     from providers.retry import Failures
@@ -60,7 +59,7 @@ class Transfer(Reception[W]):
         self.began = self.sent = self.progressed = self.warned = now
         self.sent_at = 0.0
         self.failures: Failures | None = None
-        self.result: Body | ProviderError | None = None
+        self.result: Pieces | ProviderError | None = None
         self._lines: list[str] = []
 
     @property
@@ -142,6 +141,13 @@ class Transfer(Reception[W]):
     def timed_out(self, message: str) -> TimedOutError:
         """Return the error of an answer that did not come in time."""
         return TimedOutError(message, uri=self.uri, operation="get")
+
+    def take(self) -> Body | ProviderError:
+        """Give the result away; raises where there is none."""
+        result, self.result = self.result, None
+        if result is None:
+            raise RuntimeError("the transfer has no result")
+        return result if isinstance(result, ProviderError) else joined(result)
 
     # ---- Being watched -------------------------------------------------------------------
 

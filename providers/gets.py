@@ -12,10 +12,23 @@ if TYPE_CHECKING:
     from providers.checksums import Checksum
     from providers.values import ByteRange, ObjectInfo
 
-__all__ = ["Body", "Get", "W", "Wanted", "perform"]
+__all__ = ["Body", "Get", "Pieces", "W", "Wanted", "joined", "perform", "size_of"]
 
 Body: TypeAlias = "bytes | memoryview"
 """What a read gives: bytes, or the filled part of the caller's buffer."""
+
+Pieces: TypeAlias = "list[bytes] | memoryview"
+"""A body as it came: pieces that are not yet joined, or the filled part of the caller's buffer."""
+
+
+def joined(pieces: Pieces) -> Body:
+    """Return the body in one piece; a single piece as it is."""
+    return b"".join(pieces) if isinstance(pieces, list) else pieces
+
+
+def size_of(pieces: Pieces) -> int:
+    """Return the bytes of a body."""
+    return sum(map(len, pieces)) if isinstance(pieces, list) else len(pieces)
 
 
 class Wanted(Protocol):

@@ -120,12 +120,12 @@ class _Stream(SettlingStream[W]):
 
     def _hand_over(self) -> Iterator[tuple[W, Body | ProviderError]]:
         """Yield what is ready; the time for which the consumer stays away does not count."""
-        while (transfer := self._ready()) is not None and transfer.result is not None:
+        while (transfer := self._ready()) is not None:
             self._queue.popleft()
             self.outstanding.discard(transfer)
             self._bytes.give(transfer.charge)
             left = time.monotonic()
-            yield transfer.get, transfer.result
+            yield transfer.get, transfer.take()
             if self._lease.inherited:
                 raise RuntimeError(
                     "this stream of reads was begun before a fork; begin a new one in the child"

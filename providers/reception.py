@@ -22,7 +22,7 @@ from providers.values import ByteRange
 
 if TYPE_CHECKING:
     from providers.checksums import Checksum
-    from providers.gets import Body
+    from providers.gets import Pieces
     from providers.handles import Slot
     from providers.values import HttpRequest, ObjectInfo
 
@@ -118,7 +118,7 @@ class Reception(Generic[W]):
 
     # ---- Judging an attempt --------------------------------------------------------------
 
-    def conclude(self, code: int, message: str) -> Body | ProviderError:
+    def conclude(self, code: int, message: str) -> Pieces | ProviderError:
         """Return the whole body, or what went wrong, keeping what the next attempt can use.
 
         Args:
@@ -144,16 +144,20 @@ class Reception(Generic[W]):
             raise RuntimeError("the transfer is not under way")
         return self.slot
 
-    def _plain_body(self, slot: Slot) -> bytes | None:
-        """Return the body of the commonest exchange: all that was asked for, at once."""
+    def _plain_body(self, slot: Slot) -> list[bytes] | None:
+        """Return the body of the commonest exchange: all that was asked for, at once.
+
+        In pieces: joined only when they are handed over, the bytes do not push the code and
+        data of everything in between out of the processor's cache.
+        """
         get, easy = self.get, slot.easy
         asked, pin = get.byte_range, get.if_match
         if get.into is not None or easy.getinfo(pycurl.RESPONSE_CODE) != (
             _OK if asked is None else _PARTIAL
         ):
             return None
-        body = b"".join(slot.chunks)
-        size = len(body)
+        body = slot.chunks.copy()
+        size = sum(map(len, body))
         if easy.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T) != size:
             return None
         if asked is not None and not _fits(asked, slot.head(), size):
@@ -169,7 +173,7 @@ class Reception(Generic[W]):
             return False
         return not self.get.provider.pins_by_etag or f'"{pin.etag}"'.encode() in head
 
-    def _judge(self, slot: Slot, code: int, message: str) -> Body | ProviderError:
+    def _judge(self, slot: Slot, code: int, message: str) -> Pieces | ProviderError:
         self.received = 0
         if self._fault is not None:
             raise self._fault
@@ -201,7 +205,7 @@ class Reception(Generic[W]):
         if self._span_bytes is not None and self.received > self._span_bytes:
             raise self._broken(f"{self.received} bytes came instead of {self._span_bytes}")
 
-    def _whole(self, headers: Headers) -> Body | ProviderError:
+    def _whole(self, headers: Headers) -> Pieces | ProviderError:
         if self._body_bytes is not None and self.reached < self._body_bytes:
             error = self._unavailable(
                 f"the body ended after {self.reached} of {self._body_bytes} bytes"
@@ -211,7 +215,7 @@ class Reception(Generic[W]):
         if self._body_bytes is not None and self.reached > self._body_bytes:
             raise self._broken(f"{self.reached} bytes came instead of {self._body_bytes}")
         into = self.get.into
-        return b"".join(self._kept) if into is None else into[: self.reached]
+        return self._kept.copy() if into is None else into[: self.reached]
 
     def _check_head(self, headers: Headers) -> None:
         """Compare status and lengths of an answer with what was asked for."""
@@ -324,10 +328,10 @@ class Reception(Generic[W]):
         self._resumable = False
         return self._unavailable(f"the rest of a broken body cannot be had: {why}")
 
-    def _refused(self, status: int, headers: Headers, body: bytes) -> Body | ProviderError:
+    def _refused(self, status: int, headers: Headers, body: bytes) -> Pieces | ProviderError:
         get = self.get
         if status == _UNSATISFIABLE and get.byte_range is None and not self.reached:
-            return b"" if get.into is None else get.into[:0]
+            return [] if get.into is None else get.into[:0]
         error = get.provider.explain(self._request, status, headers, body)
         if self._resumed_at and (
             isinstance(error, RangeError)

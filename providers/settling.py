@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from providers import tracing
 from providers.errors import ProviderError, ThrottledError, TimedOutError
-from providers.gets import W
+from providers.gets import W, size_of
 from providers.retry import Failures, RetryPolicy
 from providers.starting import StartingStream
 from providers.watching import trace_attempt
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from providers.exchange import Transfer
-    from providers.gets import Body
+    from providers.gets import Body, Pieces
     from providers.options import TransferOptions
 
 __all__ = ["SettlingStream"]
@@ -79,7 +79,7 @@ class SettlingStream(StartingStream[W]):
         else:
             self._failed(transfer, outcome)
 
-    def _outcome(self, transfer: Transfer[W], code: int, message: str) -> Body | ProviderError:
+    def _outcome(self, transfer: Transfer[W], code: int, message: str) -> Pieces | ProviderError:
         """Return the body as it may be handed over, or what went wrong."""
         outcome, slot = transfer.conclude(code, message), transfer.slot
         if isinstance(outcome, ProviderError) or slot is None:
@@ -99,9 +99,9 @@ class SettlingStream(StartingStream[W]):
             if self._hedges is not None and transfer.sent_at > self._paused_at:
                 self._routes[transfer.get.provider].first_bytes.learn(seconds)
 
-    def _succeeded(self, transfer: Transfer[W], body: Body, now: float) -> None:
+    def _succeeded(self, transfer: Transfer[W], body: Pieces, now: float) -> None:
         """Give a place back, and tell the endpoint's pace how long the read took."""
-        pace, size = transfer.pace, len(body)
+        pace, size = transfer.pace, size_of(body)
         if pace is not None:
             seconds = now - transfer.sent_at
             away = self.suspended - (transfer.sent_at - transfer.sent)
@@ -117,9 +117,10 @@ class SettlingStream(StartingStream[W]):
         if isinstance(outcome, ProviderError):
             self._give_up(transfer, outcome)
         else:
-            self._succeeded(transfer, outcome, time.monotonic())
+            pieces = [outcome] if isinstance(outcome, bytes) else outcome
+            self._succeeded(transfer, pieces, time.monotonic())
 
-    def _settle(self, transfer: Transfer[W], result: Body | ProviderError, size: int) -> None:
+    def _settle(self, transfer: Transfer[W], result: Pieces | ProviderError, size: int) -> None:
         """Keep a result of so many bytes until it is handed over."""
         if transfer.charge != size:
             self._charge(transfer, size)

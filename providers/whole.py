@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from providers.checksums import Verdict, compare, find
 from providers.errors import IntegrityError, ServiceError
+from providers.gets import joined, size_of
 
 if TYPE_CHECKING:
     from providers.checksums import Checksum
     from providers.errors import ProviderError
-    from providers.gets import Body, Wanted
+    from providers.gets import Pieces, Wanted
     from providers.handles import Slot
     from providers.options import TransferOptions
 
@@ -35,8 +36,8 @@ class Finisher:
         self.unverified = 0
 
     def finish(
-        self, get: Wanted, told: Checksum | None, slot: Slot, body: Body
-    ) -> Body | ProviderError:
+        self, get: Wanted, told: Checksum | None, slot: Slot, body: Pieces
+    ) -> Pieces | ProviderError:
         """Return a body that may be handed over, or why it may not.
 
         Args:
@@ -53,7 +54,7 @@ class Finisher:
         verdict = compare(told, body, self._verify)
         if verdict is Verdict.WRONG and told is not None:
             return IntegrityError(
-                f"the {len(body)} bytes that came do not match the {told.algorithm} that the "
+                f"the {size_of(body)} bytes that came do not match the {told.algorithm} that the "
                 "service tells of the object",
                 uri=get.provider.uri(get.key),
                 operation="get",
@@ -70,14 +71,14 @@ def _is_packed(lines: list[bytes]) -> bool:
                for line in lines)  # fmt: skip
 
 
-def _unpacked(get: Wanted, body: Body) -> Body | ProviderError:
+def _unpacked(get: Wanted, body: Pieces) -> Pieces | ProviderError:
     try:
-        unpacked = gzip.decompress(body)
+        unpacked = gzip.decompress(joined(body))
     except (EOFError, OSError, zlib.error) as error:
         problem = f"it is labelled as gzip and cannot be unpacked ({error})"
     else:
         if get.into is None:
-            return unpacked
+            return [unpacked]
         problem = "a compressed object cannot be unpacked into a buffer of its stored size"
     return ServiceError(
         f"{problem}; decode_content=False gives the bytes as stored",
