@@ -30,7 +30,7 @@ from providers.options import (
 )
 from providers.registry import open_provider, schemes
 from providers.uploads import MultipartUpload
-from providers.values import ByteRange, Limits, ObjectInfo, ObjectURI
+from providers.values import ByteRange, Limits, ObjectInfo, ObjectURI, UploadInfo
 
 __all__ = [
     "AccessDeniedError",
@@ -59,6 +59,7 @@ __all__ = [
     "TransferOptions",
     "UnavailableError",
     "UnsupportedError",
+    "UploadInfo",
     "open_provider",
     "schemes",
 ]

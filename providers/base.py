@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from abc import abstractmethod
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +17,7 @@ from providers.errors import (
     LimitError,
     NotFoundError,
     ProviderError,
+    ServiceError,
 )
 from providers.planning import plan_join
 from providers.sending import Sender
@@ -25,15 +27,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from providers.uploads import MultipartUpload
-    from providers.values import HttpRequest
+    from providers.values import HttpRequest, UploadInfo
 
-__all__ = ["WRITE_ID", "Page", "Provider"]
+__all__ = ["WRITE_ID", "Page", "Provider", "UploadsPage"]
 
 WRITE_ID = "connector-write-id"
 """Metadata key of the random mark by which a lost answer to a write is settled."""
 
 Page = tuple[list[ObjectInfo], "str | None"]
 """Entries of one page of a listing and the token of the next, None at the end."""
+
+UploadsPage = tuple["list[UploadInfo]", Any]
+"""The same of a listing of unfinished uploads; the token is the backend's own affair, and empty
+where the answer does not say how the listing goes on."""
 
 
 class Provider(Sender):
@@ -49,6 +55,8 @@ class Provider(Sender):
     """
 
     delete_batch: ClassVar[int] = 1
+    uploads_page_size: ClassVar[int] = 1000
+    """Unfinished uploads asked for at once; no service lists more."""
     signs_reads: ClassVar[bool] = False
     """Whether ``signed_get`` gives requests; streams of others have a pool of threads."""
     pins_by_etag: ClassVar[bool] = False
@@ -234,6 +242,41 @@ class Provider(Sender):
             lambda: self._start_multipart(key, write_id, if_absent=if_absent, metadata=marked),
         )
 
+    def list_uploads(self, prefix: str = "") -> Iterator[UploadInfo]:
+        """Yield, lazily, the uploads in parts that are neither completed nor aborted.
+
+        Among them are those under way, and those whose start was never answered.
+
+        Args:
+            prefix: raw string, of the keys. A hidden file (``file``) does not tell what it
+                would have become: all those in the prefix's own directory come too.
+
+        Raises:
+            NotFoundError: there is no such bucket.
+            AccessDeniedError: listing them is not allowed; never an empty list.
+        """
+        token: Any = None
+        while True:
+            page = partial(self._uploads_page, prefix, token)
+            uploads, following = self.request("list_uploads", prefix, page)
+            yield from uploads
+            if following is None:
+                return
+            if not following or following == token:
+                raise ServiceError(
+                    "the listing goes on, and the answer does not say where",
+                    uri=self.uri(prefix),
+                    operation="list_uploads",
+                )
+            token = following
+
+    def abort_upload(self, upload: UploadInfo) -> None:
+        """Drop an upload and its parts, whoever began it; quiet when it is already gone.
+
+        Whoever still writes to it meets a ``NotFoundError``.
+        """
+        self.quietly("abort_upload", upload.key, lambda: self._abort_upload(upload))
+
     def compose(
         self,
         sources: Sequence[str | ObjectInfo],
@@ -373,6 +416,13 @@ class Provider(Sender):
     def _start_multipart(
         self, key: str, write_id: str, *, if_absent: bool, metadata: Mapping[str, str]
     ) -> MultipartUpload: ...
+
+    @abstractmethod
+    def _uploads_page(self, prefix: str, token: Any) -> UploadsPage:
+        """Return one page of the unfinished uploads; a token of None asks for the first."""
+
+    @abstractmethod
+    def _abort_upload(self, upload: UploadInfo) -> None: ...
 
     @abstractmethod
     def _copy(self, source: ObjectInfo, destination: str) -> ObjectInfo: ...

@@ -34,7 +34,7 @@ from providers.gcs_client import (
     open_client,
     resolved,
 )
-from providers.gcs_multipart import GCSUpload
+from providers.gcs_multipart import GCSUpload, uploads_page
 from providers.http_provider import HttpProvider, operation_of
 from providers.options import GCSOptions, TransferOptions
 from providers.values import ByteRange, Limits, ObjectInfo
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from providers.access import Access
-    from providers.base import Page
+    from providers.base import Page, UploadsPage
     from providers.uploads import MultipartUpload
-    from providers.values import HttpRequest
+    from providers.values import HttpRequest, UploadInfo
 
 __all__ = ["GCSProvider"]
 
@@ -125,8 +125,11 @@ class GCSProvider(HttpProvider):
         patient: bool = False,
         as_stored: bool = False,
     ) -> Answer:
-        """Send one request about an object to the XML API; arguments as for the client's."""
-        path = f"/{_quoted(self.bucket)}/{_quoted(key)}"
+        """Send one request about an object to the XML API; arguments as for the client's.
+
+        Without a key it is about the bucket.
+        """
+        path = f"/{_quoted(self.bucket)}" + (f"/{_quoted(key)}" if key else "")
         return self._clients.get().send(
             method, path, query, headers, body, patient=patient, as_stored=as_stored
         )
@@ -223,6 +226,21 @@ class GCSProvider(HttpProvider):
         answer = self.send_xml("POST", key, {"uploads": ""}, self._new_object(metadata))
         upload_id = element(answer, "InitiateMultipartUploadResult", "UploadId")
         return GCSUpload(self, key, write_id, upload_id, if_absent=if_absent)
+
+    @override
+    def _uploads_page(self, prefix: str, token: Any) -> UploadsPage:
+        query = {
+            "uploads": "",
+            "encoding-type": "url",
+            "max-uploads": str(self.uploads_page_size),
+            **({"prefix": prefix} if prefix else {}),
+            **(token or {}),
+        }
+        return uploads_page(self.send_xml("GET", "", query))
+
+    @override
+    def _abort_upload(self, upload: UploadInfo) -> None:
+        self.send_xml("DELETE", upload.key, {"uploadId": upload.upload_id})
 
     @override
     def _compose(

@@ -39,6 +39,8 @@ __all__ = [
     "explained",
     "resource_info",
     "stored_bytes",
+    "time_of",
+    "tree_of",
 ]
 
 METADATA_PREFIX = "x-goog-meta-"
@@ -132,13 +134,12 @@ def document(answer: Answer) -> dict[str, Any]:
     return value
 
 
-def element(answer: Answer, root: str, name: str = "") -> str:
-    """Return the text of an XML answer's element; the answer must be of this kind.
+def tree_of(answer: Answer, root: str) -> ET.Element:
+    """Return the document of an XML answer, which must be of this kind.
 
     Args:
         answer: with a status that says success, which the body may belie.
         root: name of the document's root.
-        name: of a child of the root; empty: none is asked for.
 
     Raises:
         AnswerError: it is an error document.
@@ -152,6 +153,22 @@ def element(answer: Answer, root: str, name: str = "") -> str:
         tree = ET.Element("")
     if tree.tag.rpartition("}")[2] != root:
         raise UnavailableError(f"the answer is no whole {root} document", status=answer.status)
+    return tree
+
+
+def element(answer: Answer, root: str, name: str = "") -> str:
+    """Return the text of an XML answer's element.
+
+    Args:
+        answer: as for ``tree_of``.
+        root: the same.
+        name: of a child of the root; empty: none is asked for.
+
+    Raises:
+        AnswerError: as ``tree_of`` does.
+        UnavailableError: the same; or there is no such child.
+    """
+    tree = tree_of(answer, root)
     text = tree.findtext(f"{{*}}{name}", "") if name else ""
     if name and not text:
         raise UnavailableError(f"the {root} document has no {name}", status=answer.status)
@@ -196,7 +213,7 @@ def resource_info(resource: Mapping[str, Any]) -> ObjectInfo:
         version=str(resource["generation"]),
         checksum=f"crc32c:{crc32c}" if crc32c else None,
         storage_class=resource.get("storageClass"),
-        modified=_moment(resource.get("updated", "")),
+        modified=time_of(resource.get("updated", "")),
         metadata=user,
         write_id=write_id,
     )
@@ -213,7 +230,7 @@ def _xml_etag(resource: Mapping[str, Any]) -> str | None:
     return f"-{resource['etag']}" if "etag" in resource else None
 
 
-def _moment(text: str) -> datetime | None:
+def time_of(text: str) -> datetime | None:
     """Read a time of RFC 3339; Python 3.10 takes six decimals or none, and no ``Z``."""
     found = _TIME.fullmatch(text)
     if not found:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
 from typing_extensions import override
 
 from providers.addresses import encode_query
 from providers.errors import UnavailableError
-from providers.gcs_answers import element
+from providers.gcs_answers import Answer, element, time_of, tree_of
 from providers.gcs_client import crc32c
 from providers.uploads import MultipartUpload
+from providers.values import UploadInfo
 
 if TYPE_CHECKING:
+    from providers.base import UploadsPage
     from providers.gcs import GCSProvider
 
-__all__ = ["GCSUpload"]
+__all__ = ["GCSUpload", "uploads_page"]
 
 
 class GCSUpload(MultipartUpload):
@@ -73,3 +77,25 @@ class GCSUpload(MultipartUpload):
     @override
     def _abort(self) -> None:
         self._gcs.send_xml("DELETE", self.key, self._query)
+
+
+def uploads_page(answer: Answer) -> UploadsPage:
+    """Read a page of unfinished uploads, asked for with encoded keys, and where the next begins."""
+    # Source: https://cloud.google.com/storage/docs/xml-api/get-bucket-uploads, read 2026-12-01.
+    tree = tree_of(answer, "ListMultipartUploadsResult")
+    page = [
+        UploadInfo(
+            unquote(found.findtext("{*}Key", "")),
+            found.findtext("{*}UploadId", ""),
+            # One that does not tell is young: nobody takes it for left over.
+            time_of(found.findtext("{*}Initiated", "")) or datetime.now(timezone.utc),
+        )
+        for found in tree.iterfind("{*}Upload")
+    ]
+    if tree.findtext("{*}IsTruncated") != "true":
+        return page, None
+    following = {
+        "key-marker": unquote(tree.findtext("{*}NextKeyMarker", "")),
+        "upload-id-marker": tree.findtext("{*}NextUploadIdMarker", ""),
+    }
+    return page, {name: value for name, value in following.items() if value}

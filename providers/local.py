@@ -12,13 +12,14 @@ import contextlib
 import errno
 import os
 import stat
+from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from typing_extensions import Self, override
 
-from providers.base import Page, Provider
+from providers.base import Page, Provider, UploadsPage
 from providers.directories import TEMPORARY, Place, copy_bytes, write_all
 from providers.errors import (
     AccessDeniedError,
@@ -34,8 +35,8 @@ from providers.file_errors import file_error
 from providers.local_uploads import LocalUpload
 from providers.options import LocalOptions, Options, TransferOptions
 from providers.paths import PLAIN_NAMES, is_plain, path_of, root_names
-from providers.values import ByteRange, Limits, ObjectInfo, ObjectURI
-from providers.walking import Found, Scope, Tree
+from providers.values import ByteRange, Limits, ObjectInfo, ObjectURI, UploadInfo
+from providers.walking import Found, Scope, Tree, hidden_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -226,18 +227,21 @@ class LocalProvider(Provider):
             after = page[-1].key
             yield page
 
+    def _start_of(self, prefix: str, operation: str) -> str:
+        """Return the key of the directory to begin in, with a slash at its end."""
+        top, _, _ = prefix.rpartition("/")
+        if top:
+            self._check_segments(prefix, top.split("/"), operation)
+        if prefix.startswith(self._top):
+            return f"{top}/" if top else ""
+        if self._top.startswith(prefix):
+            return self._top
+        raise self.limit_error(operation, prefix, f"outside of the root /{self._top}")
+
     def _walk(
         self, prefix: str, after: str, before: str | None, delimiter: str | None
     ) -> Iterator[ObjectInfo]:
-        top, _, _ = prefix.rpartition("/")
-        if top:
-            self._check_segments(prefix, top.split("/"), "list")
-        if prefix.startswith(self._top):
-            start = f"{top}/" if top else ""
-        elif self._top.startswith(prefix):
-            start = self._top
-        else:
-            raise self.limit_error("list", prefix, f"outside of the root /{self._top}")
+        start = self._start_of(prefix, "list")
         if start and not self._may_follow(path_of(start)):
             return
         tree = Tree(path_of, self._may_follow)
@@ -286,6 +290,26 @@ class LocalProvider(Provider):
         self, key: str, write_id: str, *, if_absent: bool, metadata: Mapping[str, str]
     ) -> MultipartUpload:
         return LocalUpload(self, key, write_id, if_absent=if_absent)
+
+    @override
+    def _uploads_page(self, prefix: str, token: Any) -> UploadsPage:
+        start = self._start_of(prefix, "list_uploads")
+        found = hidden_files(path_of, start, lambda key: key.startswith(prefix))
+        return [
+            UploadInfo(key, key.rpartition("/")[2], moment)
+            for key, status in found
+            if (moment := _moment(status.st_mtime)) is not None
+        ], None
+
+    @override
+    def _abort_upload(self, upload: UploadInfo) -> None:
+        directory, _, name = upload.key.rpartition("/")
+        if not name.encode().startswith(TEMPORARY):
+            raise self.limit_error("abort_upload", upload.key, "no write has a file of this name")
+        # The place of an object beside it, whose name is checked and of no matter.
+        beside = f"{directory}/object" if directory else "object"
+        self.check_key(beside, "abort_upload")
+        replace(self.place(beside), name=name.encode()).remove()
 
     @override
     def _copy(self, source: ObjectInfo, destination: str) -> ObjectInfo:

@@ -7,7 +7,6 @@ one starts empty.
 from __future__ import annotations
 
 import itertools
-import threading
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, ClassVar
@@ -15,13 +14,14 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from providers.answers import user_metadata
-from providers.base import Page, Provider
+from providers.base import Page, Provider, UploadsPage
 from providers.errors import NotFoundError, PreconditionError, ProviderError
 from providers.uploads import MultipartUpload
-from providers.values import ByteRange, Limits, ObjectInfo
+from providers.values import ByteRange, Limits, ObjectInfo, UploadInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
 __all__ = ["MemoryProvider"]
 
@@ -45,7 +45,7 @@ _LIMITS = Limits(
 @dataclass(slots=True)
 class _Bucket:
     objects: dict[str, tuple[ObjectInfo, bytes]] = field(default_factory=dict)
-    uploads: set[str] = field(default_factory=set)
+    uploads: dict[str, UploadInfo] = field(default_factory=dict)
 
 
 _buckets: dict[str, _Bucket] = {}
@@ -155,6 +155,23 @@ class MemoryProvider(Provider):
         return _MemoryUpload(self, key, write_id, if_absent=if_absent, metadata=metadata)
 
     @override
+    def _uploads_page(self, prefix: str, token: Any) -> UploadsPage:
+        found = sorted(
+            (upload.key, upload.upload_id, upload)
+            for upload in list(self._bucket.uploads.values())
+            if upload.key.startswith(prefix)
+            and (token is None or (upload.key, upload.upload_id) > token)
+        )
+        page = [upload for _, _, upload in found[: self.uploads_page_size]]
+        if len(found) <= len(page):
+            return page, None
+        return page, (page[-1].key, page[-1].upload_id)
+
+    @override
+    def _abort_upload(self, upload: UploadInfo) -> None:
+        self._bucket.uploads.pop(upload.upload_id, None)
+
+    @override
     def _copy(self, source: ObjectInfo, destination: str) -> ObjectInfo:
         data = self._get(source.key, None, source)
         return self.store(destination, data, if_absent=False, metadata=source.metadata)
@@ -195,11 +212,18 @@ class _MemoryUpload(MultipartUpload):
         self._if_absent = if_absent
         self._metadata = metadata
         self._id = f"{key}#{next(self._numbers)}"
-        self._publishing = threading.Lock()
-        provider._bucket.uploads.add(self._id)  # noqa: SLF001 its own provider's
+        self._uploads = provider._bucket.uploads  # noqa: SLF001 its own provider's
+        self._uploads[self._id] = UploadInfo(key, self._id, datetime.now(timezone.utc))
+
+    def _check_known(self, operation: str) -> None:
+        if self._id not in self._uploads:
+            raise NotFoundError(
+                "there is no such upload", uri=self._store.uri(self.key), operation=operation
+            )
 
     @override
     def _put_part(self, number: int, data: memoryview) -> bytes:
+        self._check_known("put_part")
         return bytes(data)
 
     @override
@@ -208,10 +232,11 @@ class _MemoryUpload(MultipartUpload):
 
     @override
     def _complete(self, receipts: dict[int, bytes]) -> None:
+        self._check_known("complete")
         data = b"".join(receipts.values())
         self._store.store(self.key, data, if_absent=self._if_absent, metadata=self._metadata)
         self._abort()
 
     @override
     def _abort(self) -> None:
-        self._store._bucket.uploads.discard(self._id)  # noqa: SLF001 the same
+        self._uploads.pop(self._id, None)

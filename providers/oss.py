@@ -12,10 +12,9 @@ from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
 
-from providers.addresses import encode_query
 from providers.answers import SKEWED, user_metadata
 from providers.clients import ClientSlot
-from providers.errors import IntegrityError, ProviderError, ServiceError, UnavailableError
+from providers.errors import IntegrityError, ProviderError, ServiceError
 from providers.http_provider import HttpProvider, operation_of
 from providers.options import OSSOptions, TransferOptions
 from providers.oss_access import Credentials, OSSAccess, bucket_address
@@ -36,13 +35,14 @@ from providers.oss_client import (
     resolved,
 )
 from providers.oss_errors import translate
-from providers.uploads import MultipartUpload
-from providers.values import ByteRange, Limits, ObjectInfo
+from providers.oss_uploads import OSSUpload
+from providers.values import ByteRange, Limits, ObjectInfo, UploadInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from providers.base import Page
+    from providers.base import Page, UploadsPage
+    from providers.uploads import MultipartUpload
     from providers.values import HttpRequest
 
 __all__ = ["OSSProvider"]
@@ -191,10 +191,11 @@ class OSSProvider(HttpProvider):
         if byte_range is not None:
             headers = {**_STANDARD_RANGES, "Range": byte_range.header}
         if if_match is not None:
-            headers["If-Match"] = self._pin(if_match, "get")
+            headers["If-Match"] = self.pin(if_match, "get")
         return headers
 
-    def _pin(self, info: ObjectInfo, operation: str) -> str:
+    def pin(self, info: ObjectInfo, operation: str) -> str:
+        """Return the condition that an object is still the one described."""
         if not info.etag:
             raise self.limit_error(
                 operation, info.key, "the version to pin to has no etag; describe it by head"
@@ -234,7 +235,7 @@ class OSSProvider(HttpProvider):
         extra = _FORBID_OVERWRITE if if_absent else {}
         headers = {**self._new_object(metadata), **extra}
         answer = self.client.bucket.init_multipart_upload(key, headers=headers)
-        return _OSSUpload(self, key, write_id, answer.upload_id, extra)
+        return OSSUpload(self, key, write_id, answer.upload_id, extra)
 
     def _new_object(self, metadata: Mapping[str, str]) -> dict[str, str]:
         """Return the headers that say how a new object is to be kept, and what with it."""
@@ -249,6 +250,32 @@ class OSSProvider(HttpProvider):
         return {**named, **{name: value for name, value in told.items() if value is not None}}
 
     @override
+    def _uploads_page(self, prefix: str, token: Any) -> UploadsPage:
+        answer = self.client.bucket.list_multipart_uploads(
+            prefix=prefix, max_uploads=self.uploads_page_size, **(token or {})
+        )
+        page = [
+            UploadInfo(
+                found.key,
+                found.upload_id,
+                datetime.fromtimestamp(found.initiation_date, timezone.utc),
+            )
+            for found in answer.upload_list
+        ]
+        if not answer.is_truncated:
+            return page, None
+        following = {
+            "key_marker": answer.next_key_marker,
+            "upload_id_marker": answer.next_upload_id_marker,
+        }
+        return page, {name: value for name, value in following.items() if value}
+
+    @override
+    def _abort_upload(self, upload: UploadInfo) -> None:
+        # Unread, even an empty answer keeps its connection from the next request.
+        self.client.bucket.abort_multipart_upload(upload.key, upload.upload_id).resp.read()
+
+    @override
     def _copy(self, source: ObjectInfo, destination: str) -> ObjectInfo:
         answer = self.client.patient.copy_object(
             self.bucket,
@@ -256,7 +283,7 @@ class OSSProvider(HttpProvider):
             destination,
             headers={
                 **self._new_object({}),
-                "x-oss-copy-source-if-match": self._pin(source, "copy"),
+                "x-oss-copy-source-if-match": self.pin(source, "copy"),
             },
         )
         subject = Subject(self.uri(destination), "copy")
@@ -342,66 +369,3 @@ def _listed(entry: Any) -> ObjectInfo:
 
 def _fits_xml(key: str) -> bool:
     return not any(letter < " " or letter in "\ufffe\uffff" for letter in key)
-
-
-class _OSSUpload(MultipartUpload):
-    def __init__(
-        self,
-        provider: OSSProvider,
-        key: str,
-        write_id: str,
-        upload_id: str,
-        conditions: Mapping[str, str],
-    ) -> None:
-        super().__init__(provider, key, write_id)
-        self._oss = provider
-        self._upload_id = upload_id
-        self._conditions = conditions
-
-    @property
-    def _client(self) -> OSSClient:
-        return self._oss.client
-
-    def _subject(self, operation: str) -> Subject:
-        return Subject(self._oss.uri(self.key), operation)
-
-    @override
-    def _put_part(self, number: int, data: memoryview) -> str:
-        query = encode_query({"partNumber": str(number), "uploadId": self._upload_id})
-        answer = self._oss.send_body("put_part", self.key, {}, data, query)
-        subject = self._subject("put_part")
-        verify(subject, answer.headers, data)
-        etag = answer.headers.get("ETag")
-        if not etag:
-            raise subject.error(UnavailableError, "the answer has no ETag")
-        return etag.strip('"')
-
-    @override
-    def _copy_part(self, number: int, source: ObjectInfo, byte_range: ByteRange) -> str:
-        last = byte_range.start + byte_range.length_in(source.size) - 1
-        answer = self._client.patient.upload_part_copy(
-            self._oss.bucket,
-            source.key,
-            (byte_range.start, last),
-            self.key,
-            self._upload_id,
-            number,
-            headers={"x-oss-copy-source-if-match": self._oss._pin(source, "copy_part")},  # noqa: SLF001 the same
-        )
-        fields = self._oss.confirmed(answer, self._subject("copy_part"), "CopyPartResult")
-        return fields.get("ETag", "").strip('"')
-
-    @override
-    def _complete(self, receipts: dict[int, str]) -> None:
-        from oss2.models import PartInfo
-
-        parts = [PartInfo(number, etag) for number, etag in receipts.items()]
-        answer = self._client.patient.complete_multipart_upload(
-            self.key, self._upload_id, parts, headers=dict(self._conditions)
-        )
-        self._oss.confirmed(answer, self._subject("complete"), "CompleteMultipartUploadResult")
-
-    @override
-    def _abort(self) -> None:
-        # Unread, even an empty answer keeps its connection from the next request.
-        self._client.bucket.abort_multipart_upload(self.key, self._upload_id).resp.read()

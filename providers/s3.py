@@ -36,17 +36,17 @@ from providers.s3_answers import (
 from providers.s3_client import Clients, ReadableBody, is_directory, is_of_amazon, open_clients
 from providers.s3_errors import told_region, translate
 from providers.s3_storing import storing_arguments, storing_headers
-from providers.s3_uploads import S3Upload
+from providers.s3_uploads import S3Upload, uploads_page
 from providers.values import ByteRange, Limits, ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from providers.access import Access
-    from providers.base import Page
+    from providers.base import Page, UploadsPage
     from providers.puts import PutAnswer
     from providers.uploads import MultipartUpload
-    from providers.values import HttpRequest
+    from providers.values import HttpRequest, UploadInfo
 
 __all__ = ["S3Provider"]
 
@@ -288,6 +288,26 @@ class S3Provider(HttpProvider):
             raise self._unclear(key, "start_multipart", "InitiateMultipartUploadResult", answer)
         conditions = {**kind, **_condition(if_absent)}
         return S3Upload(self, key, write_id, answer["UploadId"], conditions)
+
+    @override
+    def _uploads_page(self, prefix: str, token: Any) -> UploadsPage:
+        # Directory buckets know prefixes of whole segments only.
+        whole = prefix[: prefix.rfind("/") + 1] if is_directory(self.bucket) else prefix
+        answer = self.clients.usual.list_multipart_uploads(
+            Bucket=self.bucket,
+            Prefix=whole,
+            MaxUploads=self.uploads_page_size,
+            **(token or {}),
+        )
+        if "IsTruncated" not in answer:
+            raise self._unclear(prefix, "list_uploads", "ListMultipartUploadsResult", answer)
+        return uploads_page(answer, prefix)
+
+    @override
+    def _abort_upload(self, upload: UploadInfo) -> None:
+        self.clients.usual.abort_multipart_upload(
+            Bucket=self.bucket, Key=upload.key, UploadId=upload.upload_id
+        )
 
     @override
     def _copy(self, source: ObjectInfo, destination: str) -> ObjectInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timezone
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -10,14 +11,16 @@ from providers.addresses import encode_query
 from providers.errors import UnavailableError
 from providers.s3_client import ReadableBody
 from providers.uploads import MultipartUpload
+from providers.values import UploadInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from providers.base import UploadsPage
     from providers.s3 import S3Provider
     from providers.values import ByteRange, ObjectInfo
 
-__all__ = ["S3Upload"]
+__all__ = ["S3Upload", "uploads_page"]
 
 
 class S3Upload(MultipartUpload):
@@ -90,3 +93,16 @@ class S3Upload(MultipartUpload):
     @override
     def _abort(self) -> None:
         self._s3.clients.usual.abort_multipart_upload(**self._names)
+
+
+def uploads_page(answer: Mapping[str, Any], prefix: str) -> UploadsPage:
+    """Read a page of unfinished uploads, as botocore gives it, and where the next begins."""
+    page = [
+        UploadInfo(found["Key"], found["UploadId"], found["Initiated"].astimezone(timezone.utc))
+        for found in answer.get("Uploads", ())
+        if found["Key"].startswith(prefix)
+    ]
+    if not answer["IsTruncated"]:
+        return page, None
+    marks = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+    return page, {name: answer[told] for name, told in marks.items() if answer.get(told)}

@@ -13,6 +13,7 @@ from itertools import count as numbers_from
 from typing import TYPE_CHECKING
 
 from providers.checksums import RangedSum, Verdict, parse
+from providers.composites import composite_name
 from providers.counters import count
 from providers.errors import IntegrityError, ProviderError
 from providers.gets import Get, W, perform
@@ -277,7 +278,7 @@ def _compose_tree(
                 if len(members) == 1:
                     joined += members
                     continue
-                temporaries.append(f"{destination}.composing-{mark}-{next(numbers)}")
+                temporaries.append(composite_name(destination, mark, next(numbers)))
                 joined.append(provider.compose(members, temporaries[-1], metadata={}))
             level = joined
         info = provider.compose(level, destination, if_absent=if_absent, metadata=metadata)

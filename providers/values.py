@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-__all__ = ["ByteRange", "HttpRequest", "Limits", "ObjectInfo", "ObjectURI"]
+__all__ = ["ByteRange", "HttpRequest", "Limits", "ObjectInfo", "ObjectURI", "UploadInfo"]
 
 _ALIASES = MappingProxyType({"gcs": "gs", "s3a": "s3"})
 
@@ -122,6 +122,21 @@ class ObjectInfo:
     metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
     is_prefix: bool = False
     write_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadInfo:
+    """An upload in parts that is neither completed nor aborted; nobody sees its parts.
+
+    Attributes:
+        key: of the object that it would become; on ``file``, of the hidden file itself.
+        upload_id: the service's name for it.
+        started: when it was begun, UTC; on ``file``, when it was last written to.
+    """
+
+    key: str
+    upload_id: str
+    started: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from providers.directories import TEMPORARY
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Found", "Scope", "Tree"]
+__all__ = ["Found", "Scope", "Tree", "hidden_files"]
 
 _log = logging.getLogger(__name__)
 
@@ -149,6 +149,36 @@ class Tree:
         if unreadable:
             _log.warning("%d names in %s are not valid UTF-8 and are not listed", unreadable, path)
         return sorted(found, key=_by_key)
+
+
+def hidden_files(
+    path: Callable[[str], bytes], top: str, wants: Callable[[str], bool]
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the files that writes have not published, in no order; no link is followed.
+
+    Args:
+        path: makes a path of a key.
+        top: key of the directory to begin in, whose own files are all wanted.
+        wants: says of the key of a directory below it, slash included, whether its files are.
+    """
+    try:
+        with os.scandir(path(top)) as entries:
+            found = list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in found:
+        try:
+            name = entry.name.decode()
+        except UnicodeDecodeError:
+            continue
+        below = f"{top}{name}/"
+        if entry.is_dir(follow_symlinks=False):
+            if wants(below):
+                yield from hidden_files(path, below, wants)
+        elif entry.name.startswith(TEMPORARY) and not entry.is_symlink():
+            status = _status(entry)
+            if status is not None:
+                yield f"{top}{name}", status
 
 
 def _by_key(entry: _Entry) -> str:

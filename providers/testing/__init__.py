@@ -19,6 +19,7 @@ pytest.register_assert_rewrite(
             "odd_keys",
             "processes",
             "reading",
+            "unfinished",
             "writing",
         )
     )

@@ -29,6 +29,8 @@ class Harness:
         shared_storage: whether other processes see the same objects.
         unsupported_odd_keys: names in ``odd_keys.ODD_KEYS`` that the *server* cannot keep as
             they are; the suite checks that it really cannot.
+        uploads_have_keys: whether unfinished uploads tell what they would become.
+        uploads_have_times: whether the server tells when they were begun.
         secrets: texts that must never appear in a ``repr`` or an error.
         model_examples: runs of the state machine.
     """
@@ -37,6 +39,8 @@ class Harness:
     many_objects: int = 1003
     shared_storage: bool = True
     unsupported_odd_keys: frozenset[str] = frozenset()
+    uploads_have_keys: bool = True
+    uploads_have_times: bool = True
     secrets: tuple[str, ...] = ()
     model_examples: int = 30
 

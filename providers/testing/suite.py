@@ -10,6 +10,7 @@ from providers.testing.multiparts import MultipartTests
 from providers.testing.odd_keys import OddKeyTests
 from providers.testing.processes import ProcessTests
 from providers.testing.reading import GetTests, HeadTests
+from providers.testing.unfinished import UnfinishedTests
 from providers.testing.writing import CopyTests, DeleteTests, PutTests
 
 __all__ = ["ProviderSuite"]
@@ -23,6 +24,7 @@ class ProviderSuite(
     CopyTests,
     DeleteTests,
     MultipartTests,
+    UnfinishedTests,
     ComposeTests,
     OddKeyTests,
     ProcessTests,

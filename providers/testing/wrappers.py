@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import override
 
-from providers.base import Page, Provider
+from providers.base import Page, Provider, UploadsPage
 from providers.uploads import MultipartUpload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from providers.errors import ProviderError
-    from providers.values import ByteRange, HttpRequest, Limits, ObjectInfo
+    from providers.values import ByteRange, HttpRequest, Limits, ObjectInfo, UploadInfo
 
 __all__ = ["Call", "Fault", "FaultyProvider", "LatencyProvider", "WrappingProvider"]
 
@@ -126,6 +126,14 @@ class WrappingProvider(Provider):
             ),
         )
         return _WrappingUpload(self, upload)
+
+    @override
+    def _uploads_page(self, prefix: str, token: Any) -> UploadsPage:
+        return self.around("list_uploads", prefix, lambda: self.inner._uploads_page(prefix, token))
+
+    @override
+    def _abort_upload(self, upload: UploadInfo) -> None:
+        self.around("abort_upload", upload.key, lambda: self.inner._abort_upload(upload))
 
     @override
     def _copy(self, source: ObjectInfo, destination: str) -> ObjectInfo:
@@ -234,7 +242,7 @@ class Fault:
 
     Attributes:
         operation: the request that fails: list, head, get, put, start_multipart, put_part,
-            copy_part, complete, abort, copy, compose or delete.
+            copy_part, complete, abort, list_uploads, abort_upload, copy, compose or delete.
         error: what it raises (a copy of it, each time).
         attempts: which requests of that operation fail, the first being 1; None: all.
         key: only those of this key are counted; None: those of any.

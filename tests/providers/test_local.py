@@ -17,6 +17,7 @@ class TestLocal(ProviderSuite):
     """Files below a directory of the test's own."""
 
     many_objects = 2003
+    uploads_have_keys = False
     unsupported_odd_keys = frozenset(
         {
             "double slash",

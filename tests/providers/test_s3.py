@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 from typing_extensions import override
 
-from providers import S3Options
+from providers import S3Options, UnavailableError
 from providers.s3 import S3Provider
 from providers.testing import ProviderSuite
 
@@ -103,6 +103,8 @@ class TestMoto(S3Suite):
     """Amazon's finer rules: smallest part, conditional writes, odd keys; no signature check."""
 
     limits_known: ClassVar[dict[str, Any]] = {"equal_parts": False, "conditional_put": True}
+    # All of 2010, in one page.
+    uploads_have_times = False
 
     @pytest.fixture(autouse=True)
     def _server(self, moto: S3Server, moto_bucket: str) -> Iterator[None]:
@@ -111,6 +113,12 @@ class TestMoto(S3Suite):
     @override
     def make_denied_provider(self) -> None:
         return None
+
+    @override
+    def test_abort_upload_drops_it(self, provider: Provider, part: int) -> None:
+        # Moto answers 500 to a part of an upload that is gone. Should it learn 404, this fails.
+        with pytest.raises(UnavailableError, match="Internal Server Error"):
+            super().test_abort_upload_drops_it(provider, part)
 
     # Moto ignores the condition on a copy's source, which JuiceFS keeps. Should it learn to,
     # these fail and go.
