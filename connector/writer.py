@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from typing_extensions import override
 
-from connector.binary_file import BinaryFile, flat_view
+from connector.any_buffer import byte_views
+from connector.binary_file import BinaryFile
+from connector.part_threads import in_part_thread
 from connector.parts import Parts
 from providers import ProviderError
 
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from typing_extensions import Buffer
-
+    from connector.any_buffer import Writable
     from providers import ObjectInfo, Provider, TransferOptions
 
 __all__ = ["ObjectWriter"]
@@ -47,11 +48,13 @@ class ObjectWriter(BinaryFile):
     that exception on; to publish all the same, close the writer after the handler, or by a
     ``with`` block of its own.
 
-    ``write`` copies: the caller's memory may change once it has returned. At most one part
-    is held in memory, ``transfer.part_size_bytes`` or ``transfer.multipart_threshold_bytes``,
-    whichever is larger. Objects up to the latter are written by one put. Without a
+    ``write`` takes any buffer and copies it: the caller's memory may change once it has
+    returned. Objects up to ``transfer.multipart_threshold_bytes`` are written by one put. Larger
+    ones go in parts, ``transfer.max_parts_in_flight`` at once, while the caller goes on; the
+    writer holds those and one that it fills, within its share of ``transfer.max_unsent_bytes``.
+    What a part fails with is raised by the next ``write``, or by ``close``. Without a
     ``size_hint`` parts double with every tenth of the parts that the store allows, after
-    16 GB with the default sizes, so that an object of any size fits.
+    16 GiB with the default sizes, so that an object of any size fits.
 
     Belongs to one thread at a time, and to the process that opened it: a forked child can
     neither publish nor abort it.
@@ -128,19 +131,18 @@ class ObjectWriter(BinaryFile):
     # ---- Writing -------------------------------------------------------------------------
 
     @override
-    def write(self, buffer: Buffer, /) -> int:
+    def write(self, buffer: Writable, /) -> int:
         if self._state == "dropped":
-            return memoryview(buffer).nbytes
+            return byte_views(buffer)[0]
         self._check_usable("write")
-        view = flat_view(buffer)
-        if view is None:
-            view = memoryview(memoryview(buffer).tobytes())
+        size, views = byte_views(buffer)
         try:
-            self._parts.add(view)
+            for view in views:
+                self._parts.add(view)
         except BaseException as error:
             self._fail(error)
             raise
-        return view.nbytes
+        return size
 
     @override
     def tell(self) -> int:
@@ -287,7 +289,10 @@ class ObjectWriter(BinaryFile):
             target=self._parts.drop_quietly, name="connector-abort", daemon=True
         )
         thread.start()
-        thread.join(_FINALISER_WAIT_SECONDS)
+        _aborting.add(thread)
+        if not in_part_thread():
+            # What is aborted may wait for the very part that this thread sends.
+            thread.join(_FINALISER_WAIT_SECONDS)
 
     def abandon_at_exit(self) -> None:
         """Abort because the interpreter ends; no thread can start any more."""
@@ -311,9 +316,12 @@ class ObjectWriter(BinaryFile):
 
 
 _open_writers: weakref.WeakSet[ObjectWriter] = weakref.WeakSet()
+_aborting: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 @atexit.register
 def _abort_all() -> None:
     for writer in list(_open_writers):
         writer.abandon_at_exit()
+    for thread in list(_aborting):
+        thread.join(_FINALISER_WAIT_SECONDS)

@@ -276,6 +276,13 @@ class TransferOptions(_Settings):
         max_bytes_in_flight: most bytes asked for and not yet consumed.
         prefetch_objects: most objects read ahead of the consumer.
         part_size_bytes: size of a multipart upload's parts.
+        max_parts_in_flight: most parts of one object sent at once, each over a connection of its
+            own. Clouds cap a connection: at 25 MB/s to 100 MB/s each, 32 carry 0.8 to 3 GB/s,
+            what a link of 10 to 25 Gbit/s does. A writer holds one part more than these; 1: only
+            the part that is being filled, and then sent.
+        max_unsent_bytes: most bytes that the writers of this process hold in parts, shared evenly
+            as they come and go; by default 32 parts under way and one that fills. Each writer
+            may have two parts in any case.
         range_size_bytes: size of one ranged read of a large object.
         multipart_threshold_bytes: smaller objects are written by one put.
         lazy_above_bytes: larger samples are read by ranges on demand.
@@ -304,6 +311,8 @@ class TransferOptions(_Settings):
     max_bytes_in_flight: int = Field(256 * MIB, ge=1)
     prefetch_objects: int = Field(512, ge=1)
     part_size_bytes: int = Field(16 * MIB, ge=1)
+    max_parts_in_flight: int = Field(32, ge=1)
+    max_unsent_bytes: int = Field(528 * MIB, ge=1)
     range_size_bytes: int = Field(8 * MIB, ge=1)
     multipart_threshold_bytes: int = Field(16 * MIB, ge=1)
     lazy_above_bytes: int = Field(64 * MIB, ge=0)

@@ -8,19 +8,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from providers.counters import count
-from providers.errors import ThrottledError
+from providers.errors import ProviderError, ThrottledError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from providers.errors import ProviderError
-
-__all__ = ["Attempt", "Failures", "RetryPolicy", "on_retry", "without_waiting"]
+__all__ = ["Attempt", "Failures", "RetryPolicy", "on_retry", "stopping_at", "without_waiting"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +45,7 @@ class Attempt:
 
 _hooks: list[Callable[[Attempt], None]] = []
 _waiting = True
+_thread = threading.local()
 
 
 def on_retry(hook: Callable[[Attempt], None]) -> Callable[[], None]:
@@ -63,6 +63,25 @@ def without_waiting() -> Iterator[None]:
         yield
     finally:
         _waiting = before
+
+
+@contextlib.contextmanager
+def stopping_at(stop: threading.Event) -> Iterator[None]:
+    """Let operations of this thread end once ``stop`` is set: no pause, no further attempt."""
+    _thread.stop = stop
+    try:
+        yield
+    finally:
+        _thread.stop = None
+
+
+def _stopped_within(seconds: float) -> bool:
+    """Pause before the next attempt; true: there shall be none."""
+    stop: threading.Event | None = getattr(_thread, "stop", None)
+    if stop is None:
+        time.sleep(seconds)
+        return False
+    return stop.wait(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +114,8 @@ class RetryPolicy:
             recover: may mend the cause once (credentials, region, clock); true: try again.
 
         Raises:
-            ProviderError: the last cause, with the count of attempts in its message.
+            ProviderError: the last cause, with the count of attempts in its message, or
+                that it was stopped (``stopping_at``).
         """
         started = time.monotonic()
         failures = Failures(self, recover)
@@ -105,7 +125,8 @@ class RetryPolicy:
                     return attempt()
                 except Exception as raised:  # noqa: BLE001 the one translation point
                     pause = failures.pause_after(explain(raised), time.monotonic() - started)
-                time.sleep(pause)
+                if _stopped_within(pause):
+                    raise ProviderError("stopped before the next attempt: nobody wants it any more")
         finally:
             # What is raised holds this frame: were it held here, both would stay, and with
             # them the callers' frames and all their tensors.

@@ -26,11 +26,11 @@ class Recorder(MemoryProvider):
 
     Args:
         limits: limits of the provider to change.
-        **transfer: fields of its transfer options; one attempt by default.
+        **transfer: fields of its transfer options; by default one attempt, one part at a time.
     """
 
     def __init__(self, limits: Mapping[str, Any] | None = None, **transfer: Any) -> None:
-        options = TransferOptions(**{"max_attempts": 1, **transfer})
+        options = TransferOptions(**{"max_attempts": 1, "max_parts_in_flight": 1, **transfer})
         super().__init__(f"recorded-{next(_numbers)}", None, options)
         self._changed = replace(super().limits, **(limits or {}))
         self.steps: list[tuple[str, int]] = []

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import copy
-import csv
-import gzip
 import io
 import pickle
-import tracemalloc
-import zipfile
-from array import array
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from connector.writer import ObjectWriter
-from providers import LimitError, PreconditionError, UnsupportedError
+from providers import PreconditionError, UnsupportedError
 from tests.connector.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -71,7 +65,8 @@ def test_an_object_is_replaced_only_at_the_end(store: Store, parts: int) -> None
 def test_aborting_leaves_nothing_behind(store: Store) -> None:
     """What was sent before an abort is dropped on the store, and the old object stands."""
     store.raw_put("data", OLD)
-    file = ObjectWriter(store.provider(), store.key("data"))
+    one_by_one = store.transfer.model_copy(update={"max_parts_in_flight": 1})
+    file = ObjectWriter(store.provider(), store.key("data"), transfer=one_by_one)
     file.write(_noise(store.part_bytes + 9))
     assert len(store.unfinished("data")) == 1
     file.abort()
@@ -168,186 +163,6 @@ def test_any_pieces_make_the_same_object(pieces: list[int], part: int) -> None:
             assert file.tell() == at
     assert provider.held("k") == data
     assert set(provider.parts[:-1]) <= {part}
-
-
-def test_a_size_hint_makes_parts_large_enough() -> None:
-    """With a hint all parts have one size, so that they suffice, and some are left over."""
-    provider = Recorder({"max_parts": 10}, part_size_bytes=2, multipart_threshold_bytes=2)
-    with ObjectWriter(provider, "k", size_hint=80) as file:
-        file.write(bytes(88))
-    assert provider.parts == [9] * 9 + [7]
-
-
-def test_a_size_hint_that_is_exceeded_is_only_a_hint() -> None:
-    """An object larger than its hint goes on in parts that double."""
-    provider = Recorder({"max_parts": 10}, part_size_bytes=2, multipart_threshold_bytes=2)
-    with ObjectWriter(provider, "k", size_hint=6) as file:
-        file.write(bytes(40))
-    assert provider.parts == [2, 2, 2, 2, 4, 8, 16, 4]
-
-
-def test_parts_grow_where_the_size_is_unknown() -> None:
-    """Without a hint parts double with every tenth of those allowed, up to the largest."""
-    provider = Recorder(
-        {"max_parts": 20, "max_part_bytes": 30}, part_size_bytes=4, multipart_threshold_bytes=4
-    )
-    with ObjectWriter(provider, "k") as file:
-        file.write(bytes(300))
-    assert provider.parts == [4, 4, 8, 8, 16, 16, *[30] * 8, 4]
-
-
-def test_equal_parts_do_not_grow() -> None:
-    """Where parts must be equal, an object that is too large names the option and a value."""
-    provider = Recorder(
-        {"max_parts": 4, "equal_parts": True}, part_size_bytes=3, multipart_threshold_bytes=3
-    )
-    with ObjectWriter(provider, "k") as file:
-        file.write(bytes(12))
-    assert provider.parts == [3] * 4
-    with pytest.raises(LimitError, match=r"part_size_bytes to 6 for up to 24 bytes.*size_hint"):
-        _write(provider, bytes(13))
-    assert provider.unfinished_uploads() == []
-    with ObjectWriter(provider, "k", size_hint=20) as file:
-        file.write(bytes(22))
-    assert provider.parts[-4:] == [6, 6, 6, 4]
-
-
-def _write(provider: Recorder, data: bytes) -> None:
-    with ObjectWriter(provider, "other") as file:
-        file.write(data)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "words"),
-    [
-        ({"size_hint": 10_000}, LimitError, r"write memory://recorded-\d+/k: 11250 bytes need"),
-        ({"size_hint": -1}, ValueError, "size_hint -1 is negative"),
-        ({"key": ""}, LimitError, "a key has 1 to"),
-        ({"key": "k" * 1025}, LimitError, "a key has 1 to"),
-    ],
-)
-def test_impossible_writes_are_refused_at_once(
-    arguments: dict[str, Any], error: type[Exception], words: str
-) -> None:
-    """What the store will never take is refused before anything is written."""
-    provider = Recorder({"max_parts": 10, "max_part_bytes": 100})
-    with pytest.raises(error, match=words):
-        ObjectWriter(provider, **{"key": "k", **arguments})
-    assert provider.steps == []
-
-
-# ---- What can be written -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "buffer",
-    [
-        b"bytes",
-        bytearray(b"bytearray"),
-        memoryview(b"memoryview")[2:],
-        array("d", [1.5, 2.5]),
-        np.arange(6, dtype=">i4").reshape(2, 3),
-        np.zeros((0, 3)),
-        np.array(7.0),
-        np.zeros(2, [("a", "<u2"), ("b", "u1", (3,))]),
-        pickle.PickleBuffer(b"pickle buffer"),
-        torch.arange(5).numpy(),
-    ],
-    ids=lambda buffer: type(buffer).__name__,
-)
-def test_any_contiguous_buffer(buffer: Any) -> None:
-    """Every buffer's bytes are written and counted, whatever its format and shape."""
-    provider = Recorder(part_size_bytes=5, multipart_threshold_bytes=5)
-    size = memoryview(buffer).nbytes
-    with ObjectWriter(provider, "k") as file:
-        assert file.write(buffer) == size
-        assert file.tell() == size
-    assert provider.held("k") == memoryview(buffer).tobytes()
-
-
-@pytest.mark.parametrize(
-    ("refused", "error"),
-    [
-        ("text", TypeError),
-        (None, TypeError),
-        (np.zeros((4, 4))[:, ::2], BufferError),
-        (np.zeros((4, 4), order="F"), BufferError),
-    ],
-)
-def test_other_things_are_refused_and_do_no_harm(refused: Any, error: type[Exception]) -> None:
-    """What is no contiguous buffer is refused, and the writer goes on."""
-    provider = Recorder()
-    with ObjectWriter(provider, "k") as file:
-        file.write(b"be")
-        with pytest.raises(error):
-            file.write(refused)
-        file.write(b"fore")
-    assert provider.held("k") == b"before"
-
-
-def test_what_was_written_may_change() -> None:
-    """The bytes are copied before ``write`` returns, and the buffer is free again."""
-    provider = Recorder(part_size_bytes=4, multipart_threshold_bytes=4)
-    buffer = bytearray(b"0123456789")
-    with ObjectWriter(provider, "k") as file:
-        file.write(buffer)
-        buffer[:] = b"x" * 10
-        buffer += b"resized"
-    assert provider.held("k") == b"0123456789"
-
-
-def test_memory_is_bounded_by_a_part() -> None:
-    """Writing many parts holds about one of them, however the bytes are cut."""
-
-    class Discarding(Recorder):
-        def _watch(self, upload: Any, method: str, _: str) -> None:
-            setattr(upload, method, lambda *_: b"")
-
-    provider = Discarding(part_size_bytes=MIB, multipart_threshold_bytes=MIB)
-    piece = bytes(10_000)
-    large = bytes(5 * MIB)
-    tracemalloc.start()
-    try:
-        file = ObjectWriter(provider, "k")
-        for _ in range(2000):
-            file.write(piece)
-        file.write(large)
-        _, peak = tracemalloc.get_traced_memory()
-        file.abort()
-    finally:
-        tracemalloc.stop()
-    assert peak < 2.5 * MIB
-
-
-def test_what_writes_files_can_write_it() -> None:
-    """torch, numpy, pickle, csv, gzip and zipfile write to it as to a file."""
-    provider = Recorder(part_size_bytes=100, multipart_threshold_bytes=100)
-
-    def written(write: Callable[[ObjectWriter], object]) -> io.BytesIO:
-        with ObjectWriter(provider, "k") as file:
-            write(file)
-        return io.BytesIO(provider.held("k") or b"")
-
-    def write_zip(file: ObjectWriter) -> None:
-        with zipfile.ZipFile(file, "w") as zipped:
-            zipped.writestr("name", b"body" * 100)
-
-    def write_gzip(file: ObjectWriter) -> None:
-        with gzip.GzipFile(fileobj=file, mode="wb") as zipped:
-            zipped.write(b"body" * 100)
-
-    def write_rows(file: ObjectWriter) -> None:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        csv.writer(text).writerows([["ä", 1]] * 99)
-        text.close()
-
-    tensor = torch.arange(1000)
-    assert torch.equal(torch.load(written(lambda file: torch.save(tensor, file))), tensor)
-    assert np.load(written(lambda file: np.save(file, np.arange(99)))).sum() == 99 * 49
-    assert pickle.load(written(lambda file: pickle.dump([1] * 99, file))) == [1] * 99  # noqa: S301 ours
-    assert zipfile.ZipFile(written(write_zip)).read("name") == b"body" * 100
-    assert gzip.decompress(written(write_gzip).read()) == b"body" * 100
-    assert written(write_rows).read() == "ä,1\r\n".encode() * 99
 
 
 # ---- As a file ---------------------------------------------------------------------------------
