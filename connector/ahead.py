@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from connector.prefetch import Prefetch, waited
@@ -13,7 +12,6 @@ from connector.ranks import current_worker
 from providers import ByteRange, IntegrityError, ObjectInfo, ProviderError
 from providers.checksums import Verdict, compare
 from providers.counters import count
-from providers.gets import Get
 from providers.planning import split_range
 from providers.transfer import get_many
 
@@ -66,17 +64,30 @@ class _Parts:
         self.told: list[Checksum] = []
 
 
-@dataclass(frozen=True)
-class _Read(Get):
-    """One request of a stream: a whole object, or one of its ranges.
+class _Read(NamedTuple):
+    """One request of a stream, as ``Wanted`` has it: a whole object, or one of its ranges.
 
     Attributes:
+        provider: where the object is.
+        key: the object.
+        byte_range: what of it; None: all.
+        if_match: pins the read to a version.
+        size_bytes: what the read is expected to hold.
+        into: None: bodies come as bytes.
+        told: takes the whole object's checksum if the answer to a range tells it.
         position: of the object in the share.
         row: of the table.
         parts: of the object; None: it is read whole.
         piece: number of the range among them.
     """
 
+    provider: Provider
+    key: str
+    byte_range: ByteRange | None
+    if_match: ObjectInfo | None
+    size_bytes: int
+    into: None = None
+    told: list[Checksum] | None = None
     position: int = 0
     row: ObjectRow | None = None
     parts: _Parts | None = None

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 from providers.planning import combine_crc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["Checksum", "RangedSum", "Verdict", "Verify", "compare", "find", "parse"]
+__all__ = ["Checksum", "RangedSum", "Verdict", "Verify", "compare", "find", "joined", "parse"]
 
 _log = logging.getLogger(__name__)
 
@@ -116,6 +116,7 @@ def _pattern(goog: bytes, oss: bytes, *amazon: bytes) -> re.Pattern[bytes]:
     return re.compile(rb"\n[xX]-(?i:" + b"|".join(forms) + b")")
 
 
+_ANY = re.compile(rb"\n[xX]-(?i:goog-hash|oss-hash|amz-checksum)")
 _CRC = _pattern(b"crc32c", b"crc64ecma", b"crc64nvme", b"crc32c", b"crc32")
 _DIGEST = _pattern(b"md5", b"", b"sha256", b"sha1")
 _DESCRIBED = re.compile(b"(?i)" + b"|".join(_pair(n.encode(), b":") for n in _ALGORITHMS))
@@ -162,6 +163,8 @@ def find(head: bytes) -> Checksum | None:
         head: raw header lines, status line first; of several answers the last counts.
     """
     begin = head.rfind(b"\nHTTP/") + 1
+    if _ANY.search(head, begin) is None:
+        return None
     told = _CRC.search(head, begin) or _DIGEST.search(head, begin)
     if told is None:
         return None
@@ -218,6 +221,27 @@ def compare(told: Checksum | None, body: Body, verify: Verify = "auto") -> Verdi
         for piece in pieces:
             found = update(piece, found)
     return Verdict.RIGHT if found == told.value else Verdict.WRONG
+
+
+def joined(parts: Iterable[tuple[Checksum | None, int]]) -> Checksum | None:
+    """Return the CRC of consecutive parts; None: one is not known, or they are of several kinds.
+
+    Args:
+        parts: CRC and bytes of each, in order.
+    """
+    total: Checksum | None = None
+    for part, size_bytes in parts:
+        if part is None or not isinstance(part.value, int):
+            return None
+        if total is None:
+            total = part
+        elif total.algorithm != part.algorithm or not isinstance(total.value, int):
+            return None
+        else:
+            polynomial = _ALGORITHMS[part.algorithm].polynomial
+            whole = combine_crc(total.value, part.value, size_bytes, polynomial)
+            total = Checksum(part.algorithm, whole)
+    return total
 
 
 class RangedSum:

@@ -13,6 +13,8 @@ from providers.headers import Headers
 from providers.reception import Reception
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from providers.gets import Body, Pieces
     from providers.handles import Slot
     from providers.pacing import Pace
@@ -46,21 +48,17 @@ class Transfer(Reception[W]):
         warned: when the lack of them was last told of.
     """
 
-    __slots__ = (
-        "_lines", "attempt", "began", "charge", "epoch", "failures", "most_seen", "pace",
-        "progressed", "result", "sent", "sent_at", "warned",
-    )  # fmt: skip
+    epoch = attempt = most_seen = 0
+    sent_at = 0.0
+    failures: Failures | None = None
+    result: Pieces | ProviderError | None = None
+    _lines: Sequence[str] = ()
 
     def __init__(self, get: W, charge: int, pace: Pace, now: float) -> None:
         super().__init__(get)
         self.charge = charge
         self.pace: Pace | None = pace
-        self.epoch = self.attempt = self.most_seen = 0
         self.began = self.sent = self.progressed = self.warned = now
-        self.sent_at = 0.0
-        self.failures: Failures | None = None
-        self.result: Pieces | ProviderError | None = None
-        self._lines: list[str] = []
 
     @property
     def url(self) -> str:
@@ -73,22 +71,25 @@ class Transfer(Reception[W]):
         """Ask the provider for the next attempt's request."""
         get = self.get
         self.attempt += 1
-        self._checked = False
-        self._fault = None
-        self._resumed_at = self.reached
+        if self.attempt > 1:
+            self._checked = False
+            self._fault = None
+            self._resumed_at = self.reached
         self._request = request = get.provider.signed_get(
             get.key,
             self._asked() if self.reached else get.byte_range,
             if_match=get.if_match or self._pin,
         )
         if request is not None:
+            headers = request.headers
             # Never an empty list: it would leave the headers, and the secrets, of another request.
-            self._lines = lines = ["Accept: */*"]
-            for name, value in request.headers.items():
-                lines.append(f"{name}: {value}" if value else f"{name};")
+            self._lines = lines = ["Accept: */*", *map(": ".join, headers.items())]
             text = "".join(lines)
             if not (text.isascii() and text.isprintable() and request.url.isascii()):
                 self._check_request(request)
+            if "" in headers.values():
+                # How libcurl is told to send a header without a value.
+                self._lines = [line if line[-2:] != ": " else f"{line[:-2]};" for line in lines]
         return request
 
     def _check_request(self, request: HttpRequest) -> None:

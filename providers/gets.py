@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from providers.errors import IntegrityError, ProviderError
 
@@ -66,8 +65,7 @@ class Wanted(Protocol):
 W = TypeVar("W", bound=Wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class Get:
+class Get(NamedTuple):
     """One read of a stream of reads.
 
     Attributes:

@@ -102,7 +102,7 @@ class _Stream(SettlingStream[W]):
                         # New requests travel while the consumer works.
                         self._fill()
                         self._lease.multi.perform()
-                    elif self._ready() is None:
+                    elif not self._queue or self._queue[0].result is None:
                         self._wait()
                     yield from self._hand_over()
             except GeneratorExit:
@@ -113,15 +113,11 @@ class _Stream(SettlingStream[W]):
                 if not self._lease.inherited:
                     self._end()
 
-    def _ready(self) -> Transfer[W] | None:
-        """Return the next transfer to hand over, if its result is there."""
-        queue = self._queue
-        return queue[0] if queue and queue[0].result is not None else None
-
     def _hand_over(self) -> Iterator[tuple[W, Body | ProviderError]]:
         """Yield what is ready; the time for which the consumer stays away does not count."""
-        while (transfer := self._ready()) is not None:
-            self._queue.popleft()
+        queue = self._queue
+        while queue and queue[0].result is not None:
+            transfer = queue.popleft()
             self.outstanding.discard(transfer)
             self._bytes.give(transfer.charge)
             left = time.monotonic()

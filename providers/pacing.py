@@ -50,10 +50,10 @@ class Pace:
     def enter(self, most: int, *, always: bool) -> bool:
         """Take a place if there is one among ``most`` and ``limit``, or in any case."""
         with _lock:
-            if not always and self.in_flight >= min(self.limit, most):
-                return False
-            self.in_flight += 1
-            return True
+            if always or (self.in_flight < most and self.in_flight < self.limit):
+                self.in_flight += 1
+                return True
+            return False
 
     def leave(self) -> None:
         """Give a place back."""

@@ -45,27 +45,24 @@ class Reception(Generic[W]):
         told: the whole object's checksum by the answer whose broken body is kept.
     """
 
-    __slots__ = (
-        "_body_bytes", "_checked", "_fault", "_kept", "_pin", "_request", "_resumable",
-        "_resumed_at", "_span_bytes", "get", "reached", "received", "slot", "told",
-    )  # fmt: skip
+    # As they stand for every read to begin with: most end without a change to them.
+    slot: Slot | None = None
+    reached = received = 0
+    told: Checksum | None = None
+    _kept: tuple[bytes, ...] = ()
+    _pin: ObjectInfo | None = None
+    _resumable = True
+    _request: HttpRequest | None = None
+    _fault: BaseException | None = None
+    # Of the current attempt: whether its head was found right, where it began, how long it
+    # says its body is; and how long the whole result is to be.
+    _checked = False
+    _resumed_at = 0
+    _span_bytes: int | None = None
+    _body_bytes: int | None = None
 
     def __init__(self, get: W) -> None:
         self.get = get
-        self.slot: Slot | None = None
-        self.reached = self.received = 0
-        self.told: Checksum | None = None
-        self._kept: list[bytes] = []
-        self._pin: ObjectInfo | None = None
-        self._resumable = True
-        self._request: HttpRequest | None = None
-        self._fault: BaseException | None = None
-        # Of the current attempt: whether its head was found right, where it began, how long it
-        # says its body is; and how long the whole result is to be.
-        self._checked = False
-        self._resumed_at = 0
-        self._span_bytes: int | None = None
-        self._body_bytes: int | None = None
 
     @property
     def uri(self) -> str:
@@ -199,7 +196,7 @@ class Reception(Generic[W]):
         if not self._checked:
             self._check_head(headers)
         if self.get.into is None:
-            self._kept += slot.chunks
+            self._kept += tuple(slot.chunks)
             self.reached += sum(map(len, slot.chunks))
         self.received = self.reached - self._resumed_at
         if self._span_bytes is not None and self.received > self._span_bytes:
@@ -215,7 +212,7 @@ class Reception(Generic[W]):
         if self._body_bytes is not None and self.reached > self._body_bytes:
             raise self._broken(f"{self.reached} bytes came instead of {self._body_bytes}")
         into = self.get.into
-        return self._kept.copy() if into is None else into[: self.reached]
+        return list(self._kept) if into is None else into[: self.reached]
 
     def _check_head(self, headers: Headers) -> None:
         """Compare status and lengths of an answer with what was asked for."""
@@ -316,7 +313,7 @@ class Reception(Generic[W]):
 
     def forget(self) -> None:
         """Drop what was read: the next attempt begins at the first byte."""
-        self._kept.clear()
+        self._kept = ()
         self.told = None
         self.reached = 0
         self._pin = None

@@ -22,13 +22,13 @@ class Route:
     """What all reads from one provider share within a stream.
 
     Attributes:
-        endpoint: ``scheme://host:port`` of its requests; empty: none was signed yet.
+        root: ``scheme://host:port/`` of its requests; none was signed yet while it has no host.
         pace: of that endpoint.
         first_bytes: of that endpoint.
     """
 
     __slots__ = (
-        "_connection", "_lease", "_settings", "_slots", "endpoint", "first_bytes", "pace",
+        "_connection", "_lease", "_settings", "_slots", "first_bytes", "pace", "root",
     )  # fmt: skip
 
     def __init__(self, provider: Provider, lease: Lease) -> None:
@@ -37,14 +37,16 @@ class Route:
         self._lease = lease
         self._settings: HandleSettings
         self._slots: list[Slot] = []
-        self.endpoint = ""
+        self.root = "//"
         self.pace = Pace()
         self.first_bytes = FirstBytes()
 
-    def turn_to(self, endpoint: str, options: TransferOptions) -> None:
-        """Follow the provider to another endpoint."""
+    def turn_to(self, url: str, options: TransferOptions) -> None:
+        """Follow the provider to the endpoint of a URL."""
+        path = url.find("/", url.find("//") + 2)
+        endpoint = url if path < 0 else url[:path]
         patience = max(options.low_speed_seconds, math.ceil(options.first_byte_timeout_seconds))
-        self.endpoint = endpoint
+        self.root = f"{endpoint}/"
         self.pace = pace_of(endpoint)
         self.first_bytes = first_bytes_of(endpoint)
         self._settings = HandleSettings(

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from providers.access import Sign
     from providers.addresses import BucketAddress
 
-__all__ = ["S3Access", "protected"]
+__all__ = ["CRC32_HEADER", "S3Access", "protected"]
+
+CRC32_HEADER = "x-amz-checksum-crc32"
+"""Of a body, as a request tells it and the answer does."""
+
+
+_VERIFIED = {"x-amz-checksum-mode": "ENABLED"}
+"""Asks for the checksum of the whole object, where there is one."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class S3Access(Access):
             if method == "GET":
                 payload = EMPTY_PAYLOAD
                 if checksums and "Range" not in headers:
-                    headers = {"x-amz-checksum-mode": "ENABLED", **headers}
+                    headers = {**_VERIFIED, **headers} if headers else _VERIFIED
             path = address.path(key)
             if signed is not None:
                 headers = signed(method, address.host, path, query, headers, payload)
@@ -92,7 +99,7 @@ def protected(data: memoryview, access: S3Access) -> tuple[dict[str, str], str |
     headers = {}
     if access.checksums:
         crc = zlib.crc32(data).to_bytes(4, "big")
-        headers["x-amz-checksum-crc32"] = base64.b64encode(crc).decode("ascii")
+        headers[CRC32_HEADER] = base64.b64encode(crc).decode("ascii")
         headers["x-amz-sdk-checksum-algorithm"] = "CRC32"
     if access.access_key_id is None:
         digest = hashlib.md5(data, usedforsecurity=False).digest()

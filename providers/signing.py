@@ -83,14 +83,14 @@ class _Form(NamedTuple):
     """What a second's requests of one kind have in common: the same names, host and payload.
 
     Attributes:
-        kept: names of headers that are sent as they were given.
+        replaced: names of headers that are not sent as they were given.
         signed: those of them that are signed, in the order of signing.
         canonical: the canonical request from the headers on, each signed value a ``%s``.
         added: headers to send with them.
         opening: of ``Authorization``, up to the signature.
     """
 
-    kept: tuple[str, ...]
+    replaced: tuple[str, ...]
     signed: tuple[str, ...]
     canonical: str
     added: dict[str, str]
@@ -230,8 +230,9 @@ class SigV4(ScopedSigner):
         if query:
             query = canonical_query(query, bare_names=False)
         canonical = f"{method}\n{path}\n{query}\n{form.canonical % values}"
-        sent = {name: headers[name] for name in form.kept}
-        sent.update(form.added)
+        sent = {**headers, **form.added}
+        for name in form.replaced:
+            del sent[name]
         sent["Authorization"] = f"{form.opening}{self._signature(moment, canonical)}"
         return sent
 
@@ -239,11 +240,12 @@ class SigV4(ScopedSigner):
         self, moment: _Moment, host: str, payload_hash: str, headers: Mapping[str, str]
     ) -> _Form:
         """Work out what does not depend on the request's path, query and values."""
-        kept = tuple([name for name in headers if name.lower() not in self._REPLACED])
-        given = {name.lower(): name for name in kept if name.lower() not in _LEFT_TO_PROXIES}
         added = {"X-Amz-Date": moment.stamp, "X-Amz-Content-SHA256": payload_hash}
         if self._token:
             added["X-Amz-Security-Token"] = self._token
+        replaced = [n for n in headers if n.lower() in self._REPLACED and n not in added]
+        ignored = self._REPLACED | _LEFT_TO_PROXIES
+        given = {name.lower(): name for name in headers if name.lower() not in ignored}
         fixed = {"host": host, **{name.lower(): value for name, value in added.items()}}
         names = sorted({*fixed, *given})
         listed = ";".join(names)
@@ -252,7 +254,7 @@ class SigV4(ScopedSigner):
             for name in names
         ]
         return _Form(
-            kept,
+            tuple(replaced),
             tuple([given[name] for name in names if name in given]),
             "\n".join([*lines, "", listed, payload_hash.replace("%", "%%")]),
             added,

@@ -44,6 +44,9 @@ class StartingStream(HedgedStream[W]):
         self._gets = gets
         self._options = options
         self._ordered = ordered
+        self._max_in_flight = options.max_in_flight
+        self._max_connections = options.max_connections
+        self._max_bytes = options.max_bytes_in_flight
         self._next: W | None = None
         self._bytes = bytes_under_way()
         self._routes: dict[Provider, Route] = {}
@@ -65,17 +68,20 @@ class StartingStream(HedgedStream[W]):
 
     def _fill(self) -> None:
         """Start what is due and what the limits allow."""
-        options = self._options
         self._blocked = False
         if self._retries:
             self._start_due()
-        while (
-            not self._blocked
-            and len(self._active) < options.max_in_flight
-            and len(self.outstanding) < options.prefetch_objects
-            and (get := self._peek()) is not None
-            and (transfer := self._admit(get)) is not None
-        ):
+        room = min(
+            self._max_in_flight - len(self._active),
+            self._options.prefetch_objects - len(self.outstanding),
+        )
+        while room > 0 and not self._blocked:
+            room -= 1
+            get = next(self._gets, None) if self._next is None else self._next
+            transfer = None if get is None else self._admit(get)
+            if transfer is None:
+                self._next = get
+                return
             self._next = None
             self.outstanding.add(transfer)
             if self._ordered:
@@ -85,9 +91,7 @@ class StartingStream(HedgedStream[W]):
     def _start_due(self) -> None:
         now = time.monotonic()
         while (
-            self._retries
-            and self._retries[0][0] <= now
-            and len(self._active) < self._options.max_in_flight
+            self._retries and self._retries[0][0] <= now and len(self._active) < self._max_in_flight
         ):
             transfer = self._retries[0][2]
             if transfer.pace is None:
@@ -97,12 +101,6 @@ class StartingStream(HedgedStream[W]):
             heapq.heappop(self._retries)
             self._start(transfer)
 
-    def _peek(self) -> W | None:
-        """Return the next read without taking it; None: there is no more."""
-        if self._next is None:
-            self._next = next(self._gets, None)
-        return self._next
-
     def _admit(self, get: W) -> Transfer[W] | None:
         """Make a transfer if there is a place for it and for its bytes."""
         pace = self._enter(get.provider)
@@ -111,8 +109,8 @@ class StartingStream(HedgedStream[W]):
         size, asked = get.size_bytes, get.byte_range
         if not size and asked is not None and asked.stop is not None:
             size = asked.stop - asked.start
-        if self._bytes.take(size, self._options.max_bytes_in_flight, always=not self.outstanding):
-            transfer = Transfer(get, size, pace, self.clock())
+        if self._bytes.take(size, self._max_bytes, always=not self.outstanding):
+            transfer = Transfer(get, size, pace, time.monotonic() - self.suspended)
             if not size:
                 self._unsized.add(transfer)
             return transfer
@@ -125,9 +123,8 @@ class StartingStream(HedgedStream[W]):
         route = self._routes.get(provider)
         if route is None:
             route = self._routes[provider] = Route(provider, self._lease)
-        pace, options = route.pace, self._options
-        most = options.max_connections
-        if options.adaptive and pace.demand.wanted < most:
+        pace, most = route.pace, self._max_connections
+        if self._options.adaptive and pace.demand.wanted < most:
             most = pace.demand.wanted
         if pace.enter(most, always=not self._places):
             self._places += 1
@@ -158,11 +155,9 @@ class StartingStream(HedgedStream[W]):
 
     def _send(self, transfer: Transfer[W], request: HttpRequest) -> None:
         """Send one signed attempt."""
-        route, url = self._routes[transfer.get.provider], request.url
-        path = url.find("/", 8)
-        endpoint = url if path < 0 else url[:path]
-        if endpoint != route.endpoint:
-            route.turn_to(endpoint, self._options)
+        route = self._routes[transfer.get.provider]
+        if not request.url.startswith(route.root):
+            route.turn_to(request.url, self._options)
         pace = route.pace
         if transfer.pace is not pace:
             self._leave(transfer)
