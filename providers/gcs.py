@@ -338,7 +338,7 @@ class GCSProvider(HttpProvider):
     def recover(self, error: ProviderError) -> bool:
         if isinstance(error, IntegrityError):
             # Damaged on the way, most likely; if it is damaged again, then where it lies.
-            return error.operation == "get"
+            return error.operation in {"get", "put_part"}
         literal = self.options.anonymous or self.options.access_token is not None
         if literal or error.status != _UNAUTHORIZED:
             return False

@@ -32,6 +32,7 @@ __all__ = [
     "METADATA_PREFIX",
     "Answer",
     "AnswerError",
+    "checksum",
     "content_range",
     "described",
     "document",

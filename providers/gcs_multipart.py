@@ -10,10 +10,11 @@ from xml.sax.saxutils import escape
 from typing_extensions import override
 
 from providers.addresses import encode_query
-from providers.errors import UnavailableError
-from providers.gcs_answers import Answer, element, time_of, tree_of
+from providers.checksums import parse
+from providers.errors import IntegrityError, UnavailableError
+from providers.gcs_answers import Answer, checksum, element, time_of, tree_of
 from providers.gcs_client import crc32c
-from providers.uploads import MultipartUpload
+from providers.uploads import MultipartUpload, Receipt
 from providers.values import UploadInfo
 
 if TYPE_CHECKING:
@@ -43,26 +44,33 @@ class GCSUpload(MultipartUpload):
         self._if_absent = if_absent
 
     @override
-    def _put_part(self, number: int, data: memoryview) -> str:
-        answer = self._gcs.send_body(
+    def _put_part(self, number: int, data: memoryview) -> Receipt:
+        sent = crc32c(data)
+        headers = self._gcs.send_body(
             "put_part",
             self.key,
-            {"x-goog-hash": f"crc32c={crc32c(data)}"},
+            {"x-goog-hash": f"crc32c={sent}"},
             data,
             encode_query({"partNumber": str(number), **self._query}),
-        )
-        etag: str | None = answer.headers.get("ETag")
+        ).headers
+        uri = self.provider.uri(self.key)
+        etag: str | None = headers.get("ETag")
         if not etag:
-            raise UnavailableError(
-                "the answer has no ETag", uri=self.provider.uri(self.key), operation="put_part"
+            raise UnavailableError("the answer has no ETag", uri=uri, operation="put_part")
+        told = checksum({"x-goog-hash": headers.get("x-goog-hash", "")})
+        if told not in {None, sent}:
+            raise IntegrityError(
+                f"part {number} arrived damaged: its CRC32C is {sent} here, {told} at the service",
+                uri=uri,
+                operation="put_part",
             )
-        return etag
+        return Receipt(etag, parse(f"crc32c:{sent}"))
 
     @override
-    def _complete(self, receipts: dict[int, str]) -> None:
+    def _complete(self, receipts: dict[int, Receipt]) -> None:
         parts = "".join(
-            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(etag)}</ETag></Part>"
-            for number, etag in receipts.items()
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(part.etag)}</ETag></Part>"
+            for number, part in receipts.items()
         )
         answer = self._gcs.send_xml(
             "POST",

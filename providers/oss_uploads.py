@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from providers.addresses import encode_query
+from providers.checksums import parse
 from providers.errors import UnavailableError
 from providers.oss_answers import Subject, verify
-from providers.uploads import MultipartUpload
+from providers.uploads import MultipartUpload, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +54,7 @@ class OSSUpload(MultipartUpload):
         return Subject(self._oss.uri(self.key), operation)
 
     @override
-    def _put_part(self, number: int, data: memoryview) -> str:
+    def _put_part(self, number: int, data: memoryview) -> Receipt:
         query = encode_query({"partNumber": str(number), "uploadId": self._upload_id})
         answer = self._oss.send_body("put_part", self.key, {}, data, query)
         subject = self._subject("put_part")
@@ -61,10 +62,11 @@ class OSSUpload(MultipartUpload):
         etag = answer.headers.get("ETag")
         if not etag:
             raise subject.error(UnavailableError, "the answer has no ETag")
-        return etag.strip('"')
+        told = answer.headers.get("x-oss-hash-crc64ecma")
+        return Receipt(etag.strip('"'), parse(f"crc64ecma:{told}"))
 
     @override
-    def _copy_part(self, number: int, source: ObjectInfo, byte_range: ByteRange) -> str:
+    def _copy_part(self, number: int, source: ObjectInfo, byte_range: ByteRange) -> Receipt:
         last = byte_range.start + byte_range.length_in(source.size) - 1
         answer = self._client.patient.upload_part_copy(
             self._oss.bucket,
@@ -76,13 +78,15 @@ class OSSUpload(MultipartUpload):
             headers={"x-oss-copy-source-if-match": self._oss.pin(source, "copy_part")},
         )
         fields = self._oss.confirmed(answer, self._subject("copy_part"), "CopyPartResult")
-        return fields.get("ETag", "").strip('"')
+        # Of a copied part the service tells none.
+        whole = byte_range.length_in(source.size) == source.size
+        return Receipt(fields.get("ETag", "").strip('"'), parse(source.checksum) if whole else None)
 
     @override
-    def _complete(self, receipts: dict[int, str]) -> None:
+    def _complete(self, receipts: dict[int, Receipt]) -> None:
         from oss2.models import PartInfo
 
-        parts = [PartInfo(number, etag) for number, etag in receipts.items()]
+        parts = [PartInfo(number, part.etag) for number, part in receipts.items()]
         answer = self._client.patient.complete_multipart_upload(
             self.key, self._upload_id, parts, headers=dict(self._conditions)
         )

@@ -91,13 +91,7 @@ def combine_crc(first: int, second: int, second_bytes: int, polynomial: int) -> 
         second_bytes: how many follow. Time grows with the logarithm of this.
         polynomial: reflected, as in ``0xEDB88320``; its highest bit tells the width.
     """
-    exponent, power = second_bytes, 3  # The bits of a byte: x to the power of two cubed.
-    while exponent:
-        if exponent & 1:
-            first = _multiply(_repeated_square(power, polynomial), first, polynomial)
-        exponent >>= 1
-        power += 1
-    return first ^ second
+    return _multiply(_power(second_bytes, polynomial), first, polynomial) ^ second
 
 
 def _multiply(left: int, right: int, polynomial: int) -> int:
@@ -109,6 +103,19 @@ def _multiply(left: int, right: int, polynomial: int) -> int:
             left ^= place
         place >>= 1
         right = right >> 1 ^ polynomial if right & 1 else right >> 1
+    return product
+
+
+@functools.lru_cache(maxsize=64)  # Most parts of an object have one size.
+def _power(count: int, polynomial: int) -> int:
+    """Return x to the power of the bits in ``count`` bytes."""
+    product = 1 << (polynomial.bit_length() - 1)  # One, whose only bit is the highest.
+    exponent = 3  # The bits of a byte: x to the power of two cubed.
+    while count:
+        if count & 1:
+            product = _multiply(_repeated_square(exponent, polynomial), product, polynomial)
+        count >>= 1
+        exponent += 1
     return product
 
 

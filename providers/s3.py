@@ -23,7 +23,7 @@ from providers.errors import (
 )
 from providers.http_provider import HttpProvider, operation_of
 from providers.options import S3Options, TransferOptions
-from providers.s3_access import S3Access, protected
+from providers.s3_access import CRC32_HEADER, S3Access, protected
 from providers.s3_answers import (
     EXPIRED,
     MISPLACED,
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from providers.access import Access
     from providers.base import Page, UploadsPage
-    from providers.puts import PutAnswer
     from providers.uploads import MultipartUpload
     from providers.values import HttpRequest, UploadInfo
 
@@ -258,15 +257,21 @@ class S3Provider(HttpProvider):
         headers |= storing_headers(self.options)
         if if_absent:
             headers["If-None-Match"] = "*"
-        return self.send_checked("put", key, headers, data).headers
+        return self.send_checked("put", key, headers, data)[1]
 
     def send_checked(
         self, operation: str, key: str, headers: dict[str, str], data: memoryview, query: str = ""
-    ) -> PutAnswer:
-        """Send a body that the store checks: by a CRC, by its signature, or by an MD5."""
+    ) -> tuple[str | None, Mapping[str, str]]:
+        """Send a body that the store checks: by a CRC, by its signature, or by an MD5.
+
+        Returns:
+            the CRC-32 that was sent, if one was, and the headers of the answer.
+        """
         access = cast("S3Access", self.access.access)
         protection, payload_hash = protected(data, access)
-        return self.send_body(operation, key, {**headers, **protection}, data, query, payload_hash)
+        sent = {**headers, **protection}
+        answer = self.send_body(operation, key, sent, data, query, payload_hash)
+        return protection.get(CRC32_HEADER), answer.headers
 
     @override
     def _start_multipart(
@@ -412,7 +417,7 @@ class S3Provider(HttpProvider):
     def recover(self, error: ProviderError) -> bool:
         if isinstance(error, IntegrityError):
             # Damage on the way passes with one more try, damage in the store does not.
-            return error.operation == "get"
+            return error.operation in {"get", "put_part"}
         if error.code == SKEWED:
             return self.clock.correct()
         # A HEAD has no body to hold a code; either cause answers it with a bare 400.

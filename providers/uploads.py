@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from providers.checksums import Checksum, joined, parse
 from providers.counters import count
 from providers.errors import IntegrityError, LimitError, ProviderError
 
@@ -18,9 +19,21 @@ if TYPE_CHECKING:
     from providers.base import Provider
     from providers.values import ByteRange, ObjectInfo
 
-__all__ = ["MultipartUpload"]
+__all__ = ["MultipartUpload", "Receipt"]
 
 _log = logging.getLogger(__name__)
+
+
+class Receipt(NamedTuple):
+    """What a store says of a part that it took.
+
+    Attributes:
+        etag: to complete the upload with.
+        checksum: of the part's bytes, a CRC; None: not known.
+    """
+
+    etag: str
+    checksum: Checksum | None = None
 
 
 class MultipartUpload(ABC):
@@ -48,7 +61,11 @@ class MultipartUpload(ABC):
 
     @abstractmethod
     def _put_part(self, number: int, data: memoryview) -> Any:
-        """Send one part and return its receipt (an ETag, say)."""
+        """Send one part and return its receipt, of any type.
+
+        Where all are a ``Receipt`` with the CRC of the bytes that left here, that of the whole is
+        compared with what the service tells of the object.
+        """
 
     @abstractmethod
     def _complete(self, receipts: dict[int, Any]) -> None:
@@ -95,29 +112,55 @@ class MultipartUpload(ABC):
         self._note_part(number, length, receipt)
 
     def complete(self) -> ObjectInfo:
-        """Publish the object, check its size, and return what the service says of it.
+        """Publish the object, check size and checksum, and return what the service says of it.
 
         A lost answer is looked up by the write id, never guessed.
 
         Raises:
             LimitError: there are no parts, a gap, or parts the service would refuse.
             PreconditionError: ``if_absent`` and there is an object.
-            IntegrityError: the object is not as long as its parts.
+            IntegrityError: the object is not what its parts were. The error says whether it
+                has been published all the same.
         """
         self._check_complete()
         receipts = dict(sorted(self._receipts.items()))
         info = self.provider.settle(
             "complete", self.key, lambda: self._complete(receipts), self.write_id
         )
-        total = sum(self._sizes.values())
-        if info.write_id == self.write_id and info.size != total:
-            raise IntegrityError(
-                f"the parts have {total} bytes, the published object has {info.size}",
-                uri=self.provider.uri(self.key),
-                operation="complete",
-            )
         self._state = "completed"
+        if info.write_id == self.write_id:
+            self._check_published(info, receipts)
         return info
+
+    def _check_published(self, info: ObjectInfo, receipts: dict[int, Any]) -> None:
+        sent, told = self._checksum_of_all(receipts), parse(info.checksum)
+        if info.size != self.size_bytes:
+            what = f"the parts have {self.size_bytes} bytes, the object has {info.size}"
+        elif sent and told and sent.algorithm == told.algorithm and sent != told:
+            what = f"the {told.algorithm} of the parts is not that of the object, {info.checksum}"
+        else:
+            return
+        version = info.version or info.etag
+        raise self._integrity_error(
+            f"{what}: it is damaged, and published in place of what was there (version {version}); "
+            "write it anew or delete it"
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all parts sent so far."""
+        return sum(self._sizes.values())
+
+    def _checksum_of_all(self, receipts: dict[int, Any]) -> Checksum | None:
+        """Return the CRC of all parts; None where that of one is not known."""
+        return joined(
+            (receipt.checksum if isinstance(receipt, Receipt) else None, self._sizes[number])
+            for number, receipt in receipts.items()
+        )
+
+    def _integrity_error(self, message: str) -> IntegrityError:
+        uri = self.provider.uri(self.key)
+        return IntegrityError(message, uri=uri, operation="complete")
 
     def abort(self) -> None:
         """Drop the upload and its parts; quiet when it is already gone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,46 +22,21 @@ from providers.local import LocalProvider
 from providers.options import LocalOptions
 from providers.testing import Fault, FaultyProvider
 from providers.transfer import compose_many
-from tests.fakes.front import Front
 from tests.providers.files import TEMPORARY, files_below
-from tests.providers.gcs.access import provider as gcs_provider
-from tests.providers.oss.stores import opened as oss_provider
-from tests.providers.s3.stores import made as s3_provider
 from tests.providers.test_transfer import ObjectJoiner, fill
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from providers import Provider
-
-
-@pytest.fixture(params=["juicefs", "fake_gcs", "oss_server"])
-def reached(
-    request: pytest.FixtureRequest, bucket_name: str
-) -> Iterator[tuple[Front, Callable[[str], Provider]]]:
-    """A front before a fresh bucket of each cloud in turn, and what opens it by an endpoint."""
-    server: Any = request.getfixturevalue(request.param)
-    server.make_bucket(bucket_name)
-
-    def opened(endpoint: str) -> Provider:
-        if request.param == "fake_gcs":
-            return gcs_provider(endpoint, bucket_name)
-        named = "access_key_secret" if request.param == "oss_server" else "secret_access_key"
-        keys = {"access_key_id": server.access_key, named: server.secret_key}
-        make = oss_provider if request.param == "oss_server" else s3_provider
-        return make(bucket=bucket_name, endpoint=endpoint, region=server.region, **keys)
-
-    with Front(server.endpoint) as front:
-        yield front, opened
+    from tests.providers.conftest import Fronted
 
 
 def test_a_start_without_an_answer_is_found(
-    reached: tuple[Front, Callable[[str], Provider]],
+    fronted: Fronted,
 ) -> None:
     """The upload begun by a request whose answer was lost is invisible, found, and removed."""
-    front, opened = reached
-    provider = opened(front.endpoint)
+    front, opened = fronted
+    provider = opened()
     front.drop_answer(when=lambda r: r.method == "POST" and r.query.startswith("uploads"))
     with provider.start_multipart("runs/42/step-1") as upload:
         upload.put_part(1, b"x")
@@ -79,12 +54,10 @@ def test_a_start_without_an_answer_is_found(
 
 
 @pytest.mark.parametrize("body", [b"", b"<html/>", b"<ListMultipartUploadsResult>"])
-def test_a_broken_list_of_uploads_is_no_empty_one(
-    reached: tuple[Front, Callable[[str], Provider]], body: bytes
-) -> None:
+def test_a_broken_list_of_uploads_is_no_empty_one(fronted: Fronted, body: bytes) -> None:
     """An answer that is no whole list is asked for again, or raises; never "none"."""
-    front, opened = reached
-    provider = opened(front.endpoint)
+    front, opened = fronted
+    provider = opened()
     unfinished = provider.start_multipart("key")
     front.answer(200, body=body)
     with contextlib.suppress(ServiceError):
@@ -93,15 +66,15 @@ def test_a_broken_list_of_uploads_is_no_empty_one(
 
 
 def test_a_list_that_leads_nowhere_raises(
-    reached: tuple[Front, Callable[[str], Provider]],
+    fronted: Fronted,
 ) -> None:
     """A list of uploads that goes on without saying where is not cut short."""
-    front, opened = reached
+    front, opened = fronted
     body = b"<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>"
     body += b"<NextKeyMarker/><NextUploadIdMarker/></ListMultipartUploadsResult>"
     front.answer(200, body=body)
     with pytest.raises(ServiceError, match=r"list_uploads .*does not say where"):
-        list(opened(front.endpoint).list_uploads())
+        list(opened().list_uploads())
 
 
 def test_composites_of_a_dead_compose_are_found(bucket_name: str) -> None:
