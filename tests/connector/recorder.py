@@ -35,6 +35,7 @@ class Recorder(MemoryProvider):
         self._changed = replace(super().limits, **(limits or {}))
         self.steps: list[tuple[str, int]] = []
         self.fault: Callable[[str], None] = lambda _: None
+        self.part_fault: Callable[[int], None] = lambda _: None
 
     @property
     @override
@@ -78,6 +79,8 @@ class Recorder(MemoryProvider):
 
         def watched(*arguments: Any) -> Any:
             self._note(step, len(arguments[-1]) if step == "part" else 0)
+            if step == "part":
+                self.part_fault(arguments[0])
             return original(*arguments)
 
         setattr(upload, method, watched)
