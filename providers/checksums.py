@@ -20,7 +20,8 @@ from providers.planning import combine_crc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Checksum", "RangedSum", "Verdict", "Verify", "compare", "find", "joined", "parse"]
+__all__ = ["Checksum", "RangedSum", "Verdict", "Verify", "compare", "crc_of", "find",
+           "joined", "parse"]  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
@@ -221,6 +222,18 @@ def compare(told: Checksum | None, body: Body, verify: Verify = "auto") -> Verdi
         for piece in pieces:
             found = update(piece, found)
     return Verdict.RIGHT if found == told.value else Verdict.WRONG
+
+
+def crc_of(algorithm: str, data: bytes | memoryview) -> Checksum:
+    """Return the CRC of a buffer, by the fastest library there is.
+
+    Raises:
+        LookupError: none of those that compute it is installed.
+    """
+    update = _updates(algorithm)
+    if update is None:
+        raise LookupError(f"nothing computes a {algorithm} here")
+    return Checksum(algorithm, update(data, 0))
 
 
 def joined(parts: Iterable[tuple[Checksum | None, int]]) -> Checksum | None:

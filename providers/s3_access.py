@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from providers.access import Access
+from providers.checksums import crc_of
 from providers.signing import EMPTY_PAYLOAD, UNSIGNED_PAYLOAD, SigV4
 from providers.values import HttpRequest
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from providers.access import Sign
     from providers.addresses import BucketAddress
+    from providers.checksums import Checksum
 
-__all__ = ["CRC32_HEADER", "S3Access", "protected"]
+__all__ = ["CRC32_HEADER", "S3Access", "crc32_text", "protected"]
 
 CRC32_HEADER = "x-amz-checksum-crc32"
 """Of a body, as a request tells it and the answer does."""
@@ -90,6 +91,13 @@ class S3Access(Access):
         return sign
 
 
+def crc32_text(crc: Checksum) -> str:
+    """Return a CRC-32 in the service's own form."""
+    if not isinstance(crc.value, int):
+        raise TypeError(f"a {crc.algorithm} is no CRC")
+    return base64.b64encode(crc.value.to_bytes(4, "big")).decode("ascii")
+
+
 def protected(data: memoryview, access: S3Access) -> tuple[dict[str, str], str | None]:
     """Return the headers by which the store checks a body, and the hash that is signed.
 
@@ -98,8 +106,7 @@ def protected(data: memoryview, access: S3Access) -> tuple[dict[str, str], str |
     """
     headers = {}
     if access.checksums:
-        crc = zlib.crc32(data).to_bytes(4, "big")
-        headers[CRC32_HEADER] = base64.b64encode(crc).decode("ascii")
+        headers[CRC32_HEADER] = crc32_text(crc_of("crc32", data))
         headers["x-amz-sdk-checksum-algorithm"] = "CRC32"
     if access.access_key_id is None:
         digest = hashlib.md5(data, usedforsecurity=False).digest()

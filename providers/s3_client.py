@@ -9,15 +9,15 @@ import io
 import logging
 import re
 import threading
-import zlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from providers.addresses import BucketAddress
 from providers.bodies import Body
+from providers.checksums import crc_of
 from providers.connections import Connection
 from providers.errors import AccessDeniedError, SettingsError
-from providers.s3_access import S3Access
+from providers.s3_access import S3Access, crc32_text
 from providers.s3_errors import NO_CREDENTIALS, translate
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Clients:
         the store checks; only what is not signed needs an MD5.
         """
         if self.checksums:
-            crc = _base64(zlib.crc32(data).to_bytes(4, "big"))
+            crc = crc32_text(crc_of("crc32", data))
             return {"ChecksumAlgorithm": "CRC32", "ChecksumCRC32": crc}
         return {"ContentMD5": _md5(data)} if self._options.anonymous else {}
 

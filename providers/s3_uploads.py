@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from datetime import timezone
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from typing_extensions import override
 from providers.addresses import encode_query
 from providers.checksums import parse
 from providers.errors import IntegrityError, UnavailableError
-from providers.s3_access import CRC32_HEADER
+from providers.s3_access import CRC32_HEADER, crc32_text
 from providers.s3_client import ReadableBody
 from providers.uploads import MultipartUpload, Receipt
 from providers.values import UploadInfo
@@ -138,9 +137,9 @@ class S3Upload(MultipartUpload):
 
 def _crc32(found: Checksum | None) -> dict[str, str]:
     """Return a CRC-32 as an argument of boto3; nothing, if that is not what it is."""
-    if found is None or found.algorithm != "crc32" or not isinstance(found.value, int):
+    if found is None or found.algorithm != "crc32":
         return {}
-    return {"ChecksumCRC32": base64.b64encode(found.value.to_bytes(4, "big")).decode("ascii")}
+    return {"ChecksumCRC32": crc32_text(found)}
 
 
 def uploads_page(answer: Mapping[str, Any], prefix: str) -> UploadsPage:

@@ -163,7 +163,10 @@ class MultipartUpload(ABC):
         return IntegrityError(message, uri=uri, operation="complete")
 
     def abort(self) -> None:
-        """Drop the upload and its parts; quiet when it is already gone."""
+        """Drop the upload and its parts; quiet when it is already gone.
+
+        Parts under way in other threads end by themselves, and leave nothing behind either.
+        """
         if self._state != "open":
             return
         self._state = "aborted"
@@ -199,6 +202,9 @@ class MultipartUpload(ABC):
         with self._lock:
             self._sizes[number] = size
             self._receipts[number] = receipt
+        if self._state == "aborted":
+            # A part that arrives while its upload is aborted may outlive it.
+            self.provider.quietly("abort", self.key, self._abort)
 
     def _check_part(self, number: int, size: int) -> None:
         if self._state != "open":
