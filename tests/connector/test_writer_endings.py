@@ -18,17 +18,25 @@ from providers import ProviderError, UnavailableError
 from tests.connector.recorder import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 OLD = b"the old object"
 DATA = bytes(range(25))
 
 
-@pytest.fixture(params=[5, 100], ids=["in parts", "in one put"])
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    assert [thread for thread in threading.enumerate() if thread.name.startswith("connector")] == []
+
+
+@pytest.fixture(params=[(5, 1), (5, 4), (100, 4)], ids=["in parts", "in parallel", "in one put"])
 def provider(request: pytest.FixtureRequest) -> Recorder:
     """A bucket in which `k` is an old object, and `DATA` takes five parts or one put."""
-    size = request.param
-    provider = Recorder(part_size_bytes=size, multipart_threshold_bytes=size)
+    size, at_once = request.param
+    provider = Recorder(
+        part_size_bytes=size, multipart_threshold_bytes=size, max_parts_in_flight=at_once
+    )
     provider.put("k", OLD)
     provider.steps.clear()
     return provider
