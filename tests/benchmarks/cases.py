@@ -116,6 +116,7 @@ _SMALL = Case(
         Client("s3torchconnector/map", 1000),
         Client("s3torchconnector/threads", 1200),
         Client("boto3/threads", 300),
+        Client("pycurl/bare", 5000),
         Client("wrk", 1),
     ),
     (
@@ -138,6 +139,7 @@ _SMALL_TLS = Case(
         Client("s3torchconnector/map", 700),
         Client("s3torchconnector/threads", 900),
         Client("boto3/threads", 250),
+        Client("pycurl/bare", 3000),
         Client("wrk", 1),
     ),
     (Target("obstore", _CPU, 1.0), Target("s3torchconnector", _CPU, 1.0)),

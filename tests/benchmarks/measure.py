@@ -26,6 +26,7 @@ __all__ = ["Job", "Measured", "Read", "Totals", "main"]
 
 _MODULES = {
     "connector": "ours",
+    "pycurl": "bare",
     "obstore": "s3_peers",
     "s3torchconnector": "s3_peers",
     "boto3": "s3_peers",
