@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from connector.reader import ObjectReader
+from connector.state_size import tensor_bytes
 from connector.writer import ObjectWriter
 from providers import NotFoundError, ObjectURI, ProviderError, open_provider
 
@@ -158,7 +159,7 @@ class Checkpoint:
         Raises:
             PreconditionError: ``if_absent`` and there is one.
         """
-        with self.writer(name, if_absent=if_absent) as file:
+        with self.writer(name, if_absent=if_absent, size_hint=tensor_bytes(state)) as file:
             torch.save(state, file)
         return file.info
 
