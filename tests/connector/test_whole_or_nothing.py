@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _FORKING = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 NAME = "step-2.pt"
+_PARTS = 3
+_PATIENCE_SECONDS = 60.0
 KEY = f"runs/42/{NAME}"
 
 
@@ -161,6 +164,86 @@ def test_a_refused_completion(cloud_store: Store) -> None:
     _check(cloud_store, 7, saved=False)
 
 
+# ---- Parts in any order ----------------------------------------------------------------------
+
+
+class _Parts:
+    """Decides in which order a server answers the parts of one save.
+
+    Args:
+        front: of the server.
+        last: the part that waits until the others are answered.
+    """
+
+    def __init__(self, front: Front, last: int) -> None:
+        self._last = last
+        self._answered: list[int] = []
+        self._others_are = threading.Event()
+        front.apply(self._answer, None, lambda request: _part(request) not in {0, last})
+
+    def _answer(self, exchange: Exchange) -> Answer | None:
+        answer = exchange.forward()
+        self._answered.append(_part(exchange.message.request))
+        if len(self._answered) == _PARTS - 1:
+            self._others_are.set()
+        return answer
+
+    def wait_for_the_others(self) -> None:
+        assert self._others_are.wait(_PATIENCE_SECONDS)
+
+
+def _part(request: Request) -> int:
+    """Return which part a request sends; 0: none."""
+    return int(dict(urllib.parse.parse_qsl(request.query)).get("partNumber", 0))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_part_fails_after_all_others_arrived(cloud_store: Store, number: int) -> None:
+    """Whichever part it is that fails for good, last of all: the others are dropped."""
+    _prepare(cloud_store)
+    with Front(cloud_store.endpoint) as front:
+        parts = _Parts(front, number)
+
+        def refuse(_: Exchange) -> Answer:
+            parts.wait_for_the_others()
+            return Answer(503, (), b"")
+
+        front.apply(refuse, None, lambda request: _part(request) == number)
+        assert _error_of_a_save(cloud_store.at(front.endpoint), 7) is not None
+    _check(cloud_store, 7, saved=False)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_part_fails_while_all_others_travel(cloud_store: Store, number: int) -> None:
+    """A part that fails first does not abort before the others are answered, or they would stay."""
+    _prepare(cloud_store)
+    attempts = itertools.count(1)
+    failed, answered, at_abort = threading.Event(), [], []
+
+    def refuse(_: Exchange) -> Answer:
+        if next(attempts) == cloud_store.transfer.max_attempts:
+            failed.set()
+        return Answer(503, (), b"")
+
+    def answer(exchange: Exchange) -> Answer | None:
+        assert failed.wait(_PATIENCE_SECONDS)
+        found = exchange.forward()
+        answered.append(_part(exchange.message.request))
+        return found
+
+    def abort(exchange: Exchange) -> Answer | None:
+        at_abort.append(len(answered))
+        return exchange.forward()
+
+    with Front(cloud_store.endpoint) as front:
+        front.apply(refuse, None, lambda request: _part(request) == number)
+        front.apply(answer, None, lambda request: _part(request) != 0)
+        front.apply(abort, None, lambda request: request.method == "DELETE")
+        assert _error_of_a_save(cloud_store.at(front.endpoint), 7) is not None
+        assert at_abort[0] == len(answered)
+    _check(cloud_store, 7, saved=False)
+
+
 # ---- A process that is killed ----------------------------------------------------------------
 
 
@@ -215,6 +298,30 @@ def test_killed_at_each_request(cloud_store: Store, *, done: bool) -> None:
         _check_after_kill(cloud_store)
 
 
+@_FORKING
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_killed_at_the_last_part_to_arrive(cloud_store: Store, number: int) -> None:
+    """The same where all parts but one, whichever, have arrived: nothing is published."""
+    _prepare(cloud_store)
+    with Front(cloud_store.endpoint) as front:
+        parts = _Parts(front, number)
+        children: list[Any] = []
+        started = threading.Event()
+
+        def kill(_: Exchange) -> None:
+            parts.wait_for_the_others()
+            started.wait()
+            os.kill(children[0].pid, signal.SIGKILL)
+
+        front.apply(kill, None, lambda request: _part(request) == number)
+        children.append(_start_save(cloud_store.at(front.endpoint)))
+        started.set()
+        children[0].join(60)
+        assert children[0].exitcode == -signal.SIGKILL
+    assert torch.equal(cloud_store.checkpoint().load(NAME)["weights"], torch.ones(3))
+    _check_after_kill(cloud_store)
+
+
 _STEPS = [
     *((MultipartUpload, "put_part", number) for number in (1, 2, 3)),
     (MultipartUpload, "complete", 1),
@@ -233,12 +340,13 @@ def test_killed_at_each_step_on_files(
     _prepare(store)
 
     def be_lethal() -> None:
-        original, calls = getattr(kind, method), [0]
+        original, calls = getattr(kind, method), itertools.count(1)
 
         def lethal(*arguments: Any, **keywords: Any) -> Any:
-            calls[0] += 1
-            result = original(*arguments, **keywords) if after or calls[0] != number else None
-            if calls[0] == number:
+            # Parts are sent by several threads: each call has a number of its own.
+            due = next(calls) == number
+            result = original(*arguments, **keywords) if after or not due else None
+            if due:
                 os.kill(os.getpid(), signal.SIGKILL)
             return result
 
