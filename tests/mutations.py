@@ -49,6 +49,14 @@ def _cloud(backend: str, path: str, abort_path: str, abort: str) -> list[Mutatio
         Mutation(backend, "abort", abort_path, abort, "pass", "multipart"),
         Mutation(
             backend,
+            "pages of uploads",
+            "providers/base.py",
+            "            token = following\n",
+            "            return\n",
+            "list_uploads",
+        ),
+        Mutation(
+            backend,
             "listing order",
             "providers/base.py",
             "yield from sorted(page, key=_by_key)",
@@ -81,9 +89,17 @@ MUTATIONS = (
         "memory",
         "abort",
         "providers/memory.py",
-        "self._store._bucket.uploads.discard(self._id)",
+        "self._uploads.pop(self._id, None)",
         "pass",
         "multipart",
+    ),
+    Mutation(
+        "memory",
+        "abort of an upload",
+        "providers/memory.py",
+        "self._bucket.uploads.pop(upload.upload_id, None)",
+        "pass",
+        "upload",
     ),
     Mutation("memory", "order of compose", "providers/base.py", *_PARTS_ORDER),
     Mutation(
@@ -159,7 +175,7 @@ MUTATIONS = (
     *_cloud(
         "oss",
         "providers/oss.py",
-        "providers/oss.py",
+        "providers/oss_uploads.py",
         "self._client.bucket.abort_multipart_upload(self.key, self._upload_id).resp.read()",
     ),
     Mutation("oss", "order of compose", "providers/base.py", *_PARTS_ORDER),
