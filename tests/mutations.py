@@ -18,6 +18,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parent.parent
 _LIMIT_SECONDS = 300
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", ".venv*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def _copy_of_tree(directory: str) -> Path:
     for name in ("connector", "providers", "tests", "pyproject.toml", "README.md"):
         source = _ROOT / name
         if source.is_dir():
-            shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, tree / name, ignore=_LEFT_OUT)
         else:
             shutil.copy(source, tree / name)
     return tree
