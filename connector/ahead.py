@@ -41,11 +41,13 @@ class Fetched(NamedTuple):
     Attributes:
         position: in the share.
         row: of the table.
+        info: what the row says of the object, to pin reads to.
         body: its bytes, an error, or None.
     """
 
     position: int
     row: ObjectRow
+    info: ObjectInfo
     body: Body
 
 
@@ -77,6 +79,7 @@ class _Read(NamedTuple):
         told: takes the whole object's checksum if the answer to a range tells it.
         position: of the object in the share.
         row: of the table.
+        info: what the row says of the object.
         parts: of the object; None: it is read whole.
         piece: number of the range among them.
     """
@@ -86,10 +89,11 @@ class _Read(NamedTuple):
     byte_range: ByteRange | None
     if_match: ObjectInfo | None
     size_bytes: int
-    into: None = None
-    told: list[Checksum] | None = None
-    position: int = 0
-    row: ObjectRow | None = None
+    into: None
+    told: list[Checksum] | None
+    position: int
+    row: ObjectRow
+    info: ObjectInfo
     parts: _Parts | None = None
     piece: int = 0
 
@@ -182,7 +186,7 @@ class Ahead:
             lazy, self._lazy = self._lazy, None
             if lazy is None:
                 return
-            yield Fetched(*lazy, None)
+            yield Fetched(*lazy, info_of(lazy[1]), None)
 
     def _reads(self) -> Iterator[_Read]:
         for position, row in self._left:
@@ -193,34 +197,39 @@ class Ahead:
 
     def _reads_of(self, position: int, row: ObjectRow) -> Iterator[_Read]:
         transfer, provider = self._transfer, self._providers[row.root]
-        pin = None if row.etag is None and row.version is None else info_of(row)
+        info = info_of(row)
+        pin = None if row.etag is None and row.version is None else info
         size = row.size
         if size is None:
             # One byte more tells an object that just fits from a larger one.
             span = None if transfer.decode_content else ByteRange(0, transfer.lazy_above_bytes + 1)
             expected = self._expected.bytes
-            yield _Read(provider, row.key, span, pin, expected, position=position, row=row)
+            yield _Read(provider, row.key, span, pin, expected, None, None, position, row, info)
         elif pin is None or transfer.decode_content or size <= self._whole_bytes:
-            yield _Read(provider, row.key, None, pin, size, position=position, row=row)
+            yield _Read(provider, row.key, None, pin, size, None, None, position, row, info)
         else:
             spans = list(split_range(0, size, transfer.range_size_bytes))
             parts = _Parts(len(spans))
             for piece, span in enumerate(spans):
                 length, told = span.length_in(size), parts.told
                 yield _Read(
-                    provider, row.key, span, pin, length, None, told, position, row, parts, piece
-                )
+                    provider, row.key, span, pin, length, None, told, position, row, info,
+                    parts, piece,
+                )  # fmt: skip
 
     def _take(self, read: _Read, body: bytes | ProviderError) -> Fetched | None:
         """Return an object that has come whole, or failed; None: some of it is still missing."""
-        row, parts = cast("ObjectRow", read.row), read.parts
+        row, parts = read.row, read.parts
         if parts is not None:
             parts.bodies[read.piece] = body
             parts.missing -= 1
-            return None if parts.missing else Fetched(read.position, row, self._joined(read, parts))
+            if parts.missing:
+                return None
+            body = self._joined(read, parts)
+            return Fetched(read.position, row, read.info, body)
         if row.size is None and isinstance(body, bytes):
             self._expected.learn(len(body))
-        return Fetched(read.position, row, body)
+        return Fetched(read.position, row, read.info, body)
 
     def _joined(self, read: _Read, parts: _Parts) -> bytes | ProviderError:
         bodies: list[bytes] = []

@@ -21,7 +21,7 @@ from providers import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from connector.ahead import Body
+    from connector.ahead import Fetched
     from connector.sampling import Share
     from connector.table import ObjectRow, ObjectTable
     from providers import Provider, TransferOptions
@@ -85,19 +85,19 @@ class SampleMaker(Generic[T]):
     def sample(self, position: int, share: Share) -> T:
         """Return the sample at a position of a share."""
         row = self._row(position, share)
-        return self._sample(position, share, row, self._fetch(row))
+        return self._sample(position, share, self._fetch(row))
 
-    def _fetch(self, row: ObjectRow) -> Body:
+    def _fetch(self, row: ObjectRow) -> Fetched:
         with closing(
             Ahead([(0, row)], self.providers, self.transfer, self._expected).fetched()
         ) as fetched:
-            return next(fetched).body
+            return next(fetched)
 
     def stream(self, positions: Iterable[int], share: Share) -> Iterator[T]:
         """Yield the samples at positions of a share, in order, all read by this thread."""
         with closing(self._ahead(positions, share).fetched()) as fetched:
-            for position, row, body in fetched:
-                yield self._sample(position, share, row, body)
+            for found in fetched:
+                yield self._sample(found.position, share, found)
 
     def prefetched(self, positions: Iterable[int], share: Share, *, ordered: bool) -> Iterator[T]:
         """Yield the samples at positions of a share while another thread reads the next.
@@ -108,8 +108,8 @@ class SampleMaker(Generic[T]):
             ordered: yield them in the order of ``positions``; False: as they arrive.
         """
         with closing(self._ahead(positions, share, ordered=ordered).prefetched()) as fetched:
-            for position, row, body in fetched:
-                yield self._sample(position, share, row, body)
+            for found in fetched:
+                yield self._sample(found.position, share, found)
 
     def _ahead(self, positions: Iterable[int], share: Share, *, ordered: bool = True) -> Ahead:
         rows = ((at, self._row(at, share)) for at in positions)
@@ -118,38 +118,37 @@ class SampleMaker(Generic[T]):
     def _row(self, position: int, share: Share) -> ObjectRow:
         return self.table[share.place(position)]
 
-    def _sample(self, position: int, share: Share, row: ObjectRow, body: Body) -> T:
+    def _sample(self, position: int, share: Share, found: Fetched) -> T:
         """Make a sample, or let ``on_error`` decide; a skipped one is replaced by the next."""
         failure: Exception | None = None
-        for candidate, fetched in self._candidates(position, share, row, body):
+        for candidate in self._candidates(position, share, found):
+            uri = candidate.row.uri
             try:
-                return self._make(candidate, fetched)
+                return self._make(candidate)
             except Exception as error:  # noqa: BLE001 a transform may raise anything
-                raised = told(error, candidate.uri)
+                raised = told(error, uri)
             if self.on_error == "raise" or always_raised(raised):
                 raise raised
             if self.on_error != "skip":
-                return cast("T", self.on_error(candidate.uri, raised))
-            self.skips.skip(candidate.uri, raised, len(share))
+                return cast("T", self.on_error(uri, raised))
+            self.skips.skip(uri, raised, len(share))
             raised.__traceback__ = None  # Its frames hold the body.
             failure = failure or raised
         raise told(cast("Exception", failure), "and no other sample of the share is good")
 
-    def _candidates(
-        self, position: int, share: Share, row: ObjectRow, body: Body
-    ) -> Iterator[tuple[ObjectRow, Body]]:
+    def _candidates(self, position: int, share: Share, found: Fetched) -> Iterator[Fetched]:
         """Yield the object of a place, then those that may stand in for it."""
-        yield row, body
+        yield found
         for step in range(1, len(share)):
-            following = self._row((position + step) % len(share), share)
-            yield following, self._fetch(following)
+            yield self._fetch(self._row((position + step) % len(share), share))
 
-    def _make(self, row: ObjectRow, body: Body) -> T:
+    def _make(self, found: Fetched) -> T:
         self.skips.read += 1
-        reader = self._open(row, body)
+        reader = self._open(found)
         return cast("T", reader) if self.transform is None else self.transform(reader)
 
-    def _open(self, row: ObjectRow, body: Body) -> ObjectReader:
+    def _open(self, found: Fetched) -> ObjectReader:
+        _, row, info, body = found
         if isinstance(body, RangeError) and row.size is None:
             body = b""  # No range fits an empty object.
         if isinstance(body, PreconditionError):
@@ -171,7 +170,8 @@ class SampleMaker(Generic[T]):
                 uri=row.uri,
                 operation="get",
             )
-        info = info_of(row) if body is None or row.size is not None else info_of(row, len(body))
+        if body is not None and row.size is None:
+            info = info_of(row, len(body))
         return ObjectReader(
             self.providers[row.root],
             info,

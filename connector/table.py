@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from array import array
-from dataclasses import dataclass, field
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 
@@ -25,14 +25,15 @@ _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 Numbers = TypeVar("Numbers", bound="npt.NDArray[Any]")
 
+NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
+"""Of a row that did not come from a manifest."""
 _OPTIONAL = ("etag", "version", "label", "fields")
 _BUCKETS_SHOWN = 3
 _MAPPED_FROM_BYTES = 1 << 20
 """Below it, a file is not worth its while."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRow:
+class ObjectRow(NamedTuple):
     """What a table knows of one object.
 
     Attributes:
@@ -51,7 +52,7 @@ class ObjectRow:
     etag: str | None = None
     version: str | None = None
     label: Any = None
-    fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    fields: Mapping[str, Any] = NO_FIELDS
 
     @property
     def uri(self) -> str:
@@ -172,20 +173,17 @@ class ObjectTable:
 
     def _row(self, index: int) -> ObjectRow:
         size = self._sizes.item(index)
-        etag, version, label, fields = (self._text(name, index) for name in _OPTIONAL)
+        told = {name: column[index] or None for name, column in self._texts.items()}
+        label, fields = told.get("label"), told.get("fields")
         return ObjectRow(
             self.roots[0 if self._root_of is None else self._root_of.item(index)],
             self._keys[index],
             None if size < 0 else size,
-            etag,
-            version,
+            told.get("etag"),
+            told.get("version"),
             None if label is None else json.loads(label),
             {} if fields is None else json.loads(fields),
         )
-
-    def _text(self, name: str, index: int) -> str | None:
-        column = self._texts.get(name)
-        return None if column is None else column[index] or None
 
     def take(self, indices: Sequence[int] | Integers) -> ObjectTable:
         """Return the rows at these indices (0 or more), in that order."""

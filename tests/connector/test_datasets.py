@@ -7,7 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -367,4 +367,4 @@ def test_reading_a_range_of_the_table(bucket: Provider) -> None:
     row = dataset.table[1]
     pin = ObjectInfo(row.key, row.size or 0, row.etag, row.version)
     assert open_provider(row.uri).get(row.key, ByteRange(0, 1), if_match=pin) == b"1"
-    assert replace(row, label=5).label == 5
+    assert row._replace(label=5).label == 5
