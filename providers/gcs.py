@@ -19,6 +19,7 @@ from providers.gcs_answers import (
     METADATA_PREFIX,
     Answer,
     AnswerError,
+    check_arrived,
     described,
     document,
     element,
@@ -199,10 +200,12 @@ class GCSProvider(HttpProvider):
     def _put(
         self, key: str, data: memoryview, *, if_absent: bool, metadata: Mapping[str, str]
     ) -> ObjectInfo:
-        headers = {"x-goog-hash": f"crc32c={crc32c(data)}", **self._new_object(metadata)}
+        sent = crc32c(data)
+        headers = {"x-goog-hash": f"crc32c={sent}", **self._new_object(metadata)}
         if if_absent:
             headers[_IF_GENERATION] = "0"
         answer = self.send_body("put", key, headers, data)
+        check_arrived(answer.headers, sent, self.uri(key), "put")
         user, write_id = user_metadata(metadata)
         info = described(key, answer.headers, data.nbytes)
         return replace(info, metadata=user, write_id=write_id)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from providers.answers import error_type, http_date, parse_error_xml, user_metadata
 from providers.errors import (
+    IntegrityError,
     ProviderError,
     ServiceError,
     ThrottledError,
@@ -32,7 +33,7 @@ __all__ = [
     "METADATA_PREFIX",
     "Answer",
     "AnswerError",
-    "checksum",
+    "check_arrived",
     "content_range",
     "described",
     "document",
@@ -246,6 +247,27 @@ def checksum(headers: Mapping[str, str]) -> str | None:
     hashes = headers.get("x-goog-hash", "").split(",")
     pairs = (item.strip().partition("=") for item in hashes)
     return next((value for name, _, value in pairs if name == "crc32c"), None)
+
+
+def check_arrived(headers: Mapping[str, str], sent: str, uri: str, operation: str) -> None:
+    """Compare what was sent with the CRC32C that the answer to it tells, where it does.
+
+    Args:
+        headers: of the answer.
+        sent: the CRC32C of what left here.
+        uri: of the object.
+        operation: for the error to name.
+
+    Raises:
+        IntegrityError: they differ.
+    """
+    told = checksum({"x-goog-hash": headers.get("x-goog-hash", "")})
+    if told not in {None, sent}:
+        raise IntegrityError(
+            f"what was sent arrived damaged: its CRC32C is {sent} here, {told} at the service",
+            uri=uri,
+            operation=operation,
+        )
 
 
 def stored_bytes(headers: Mapping[str, str]) -> int:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote_plus
 from xml.sax.saxutils import escape
 
 from typing_extensions import override
 
 from providers.addresses import encode_query
 from providers.checksums import parse
-from providers.errors import IntegrityError, UnavailableError
-from providers.gcs_answers import Answer, checksum, element, time_of, tree_of
+from providers.errors import UnavailableError
+from providers.gcs_answers import Answer, check_arrived, element, time_of, tree_of
 from providers.gcs_client import crc32c
 from providers.uploads import MultipartUpload, Receipt
 from providers.values import UploadInfo
@@ -57,13 +57,7 @@ class GCSUpload(MultipartUpload):
         etag: str | None = headers.get("ETag")
         if not etag:
             raise UnavailableError("the answer has no ETag", uri=uri, operation="put_part")
-        told = checksum({"x-goog-hash": headers.get("x-goog-hash", "")})
-        if told not in {None, sent}:
-            raise IntegrityError(
-                f"part {number} arrived damaged: its CRC32C is {sent} here, {told} at the service",
-                uri=uri,
-                operation="put_part",
-            )
+        check_arrived(headers, sent, uri, "put_part")
         return Receipt(etag, parse(f"crc32c:{sent}"))
 
     @override
@@ -93,7 +87,7 @@ def uploads_page(answer: Answer) -> UploadsPage:
     tree = tree_of(answer, "ListMultipartUploadsResult")
     page = [
         UploadInfo(
-            unquote(found.findtext("{*}Key", "")),
+            unquote_plus(found.findtext("{*}Key", "")),
             found.findtext("{*}UploadId", ""),
             # One that does not tell is young: nobody takes it for left over.
             time_of(found.findtext("{*}Initiated", "")) or datetime.now(timezone.utc),
@@ -103,7 +97,7 @@ def uploads_page(answer: Answer) -> UploadsPage:
     if tree.findtext("{*}IsTruncated") != "true":
         return page, None
     following = {
-        "key-marker": unquote(tree.findtext("{*}NextKeyMarker", "")),
+        "key-marker": unquote_plus(tree.findtext("{*}NextKeyMarker", "")),
         "upload-id-marker": tree.findtext("{*}NextUploadIdMarker", ""),
     }
     return page, {name: value for name, value in following.items() if value}

@@ -301,6 +301,8 @@ class S3Provider(HttpProvider):
         answer = self.clients.usual.list_multipart_uploads(
             Bucket=self.bucket,
             Prefix=whole,
+            # XML has no form for control characters.
+            EncodingType="url",
             MaxUploads=self.uploads_page_size,
             **(token or {}),
         )

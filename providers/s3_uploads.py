@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timezone
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_plus
 
 from typing_extensions import override
 
@@ -144,12 +145,21 @@ def _crc32(found: Checksum | None) -> dict[str, str]:
 
 def uploads_page(answer: Mapping[str, Any], prefix: str) -> UploadsPage:
     """Read a page of unfinished uploads, as botocore gives it, and where the next begins."""
-    page = [
-        UploadInfo(found["Key"], found["UploadId"], found["Initiated"].astimezone(timezone.utc))
+    # Not every store encodes keys when asked; botocore decodes those of objects only.
+    decode = unquote_plus if answer.get("EncodingType") == "url" else str
+    uploads = [
+        UploadInfo(
+            decode(found["Key"]),
+            found["UploadId"],
+            found["Initiated"].astimezone(timezone.utc),
+        )
         for found in answer.get("Uploads", ())
-        if found["Key"].startswith(prefix)
     ]
+    page = [upload for upload in uploads if upload.key.startswith(prefix)]
     if not answer["IsTruncated"]:
         return page, None
-    marks = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
-    return page, {name: answer[told] for name, told in marks.items() if answer.get(told)}
+    following = {
+        "KeyMarker": decode(answer.get("NextKeyMarker", "")),
+        "UploadIdMarker": answer.get("NextUploadIdMarker"),
+    }
+    return page, {name: value for name, value in following.items() if value}

@@ -239,6 +239,25 @@ def test_google_finds_what_lost_its_checksum_on_the_way(
             upload(provider)
 
 
+def test_google_tells_of_a_put_that_lost_its_checksum(
+    request: pytest.FixtureRequest, bucket_name: str
+) -> None:
+    """A put changed on its way, its checksum dropped, is an error and no success."""
+    server = request.getfixturevalue("fake_gcs")
+    server.make_bucket(bucket_name)
+    with Front(server.endpoint) as front:
+        provider = fronted_by(front, "fake_gcs", server, bucket_name).opened()
+
+        def change(exchange: Exchange) -> Answer:
+            flipped(exchange)
+            without(exchange, "x-goog-hash")
+            return exchange.forward()
+
+        front.apply(change)
+        with pytest.raises(IntegrityError, match=r"put gs://.*arrived damaged"):
+            provider.put("key", BODIES[2])
+
+
 def test_alibaba_finds_what_only_the_end_can_tell(
     request: pytest.FixtureRequest, bucket_name: str
 ) -> None:

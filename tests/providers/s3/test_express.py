@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
 from providers.errors import ServiceError, UnavailableError, UnsupportedError
 from providers.retry import without_waiting
-from providers.values import ByteRange, ObjectInfo
+from providers.values import ByteRange, ObjectInfo, UploadInfo
 from tests.providers.s3.amazon import Amazon, header
 from tests.providers.s3.stores import made
 
@@ -84,6 +85,40 @@ def test_another_delimiter_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"list s3://.*only '/' delimits"):
         list(provider.list_objects("a-b", delimiter="-"))
     assert amazon.requests == []
+
+
+def test_unfinished_uploads_are_those_of_a_raw_prefix() -> None:
+    """Directories know whole segments only, and say keys encoded, so that XML can hold them."""
+    provider = made(BUCKET, **KEYS)
+    amazon = Amazon(provider)
+    upload = (
+        "<Upload><Key>a%2F{}</Key><UploadId>{}</UploadId>"
+        "<Initiated>2026-01-02T03:04:05.000Z</Initiated></Upload>"
+    )
+    amazon.body = (
+        "<ListMultipartUploadsResult><EncodingType>url</EncodingType>"
+        "<IsTruncated>false</IsTruncated>"
+        + "".join(upload.format(*names) for names in (("tr%0D+ain", "1"), ("other", "2")))
+        + "</ListMultipartUploadsResult>"
+    ).encode()
+    started = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+    assert list(provider.list_uploads("a/tr")) == [UploadInfo("a/tr\r ain", "1", started)]
+    assert "prefix=a%2F&" in f"{amazon.requests[-1].url}&"
+
+
+def test_what_is_written_is_kept_as_told() -> None:
+    """Encryption goes with what boto3 sends too: a put and the start of an upload."""
+    provider = made(BUCKET, sse="aws:kms", sse_kms_key_id="k", sse_bucket_key=True, **KEYS)
+    amazon = Amazon(provider)
+    provider.put("a", b"x")
+    amazon.body = (
+        b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>"
+    )
+    provider.start_multipart("b")
+    for request in amazon.requests[-2:]:
+        assert header(request, "x-amz-server-side-encryption") == "aws:kms"
+        assert header(request, "x-amz-server-side-encryption-aws-kms-key-id") == "k"
+        assert header(request, "x-amz-server-side-encryption-bucket-key-enabled") == "true"
 
 
 # ---- Reads ---------------------------------------------------------------------------------
