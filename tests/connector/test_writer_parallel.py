@@ -147,6 +147,33 @@ def test_buffers_are_used_again() -> None:
     assert len(places) <= 4
 
 
+def test_a_buffer_of_several_parts_counts_once() -> None:
+    """What the first buffer holds comes back when all its parts are sent, as one buffer."""
+    provider = Recorder(
+        part_size_bytes=PART, multipart_threshold_bytes=3 * PART, max_parts_in_flight=3
+    )
+    gate = Gate(provider, 4, 5, 6)
+    file = ObjectWriter(provider, "k")
+    file.write(bytes(3 * PART + 1))
+    threads = file._parts._threads
+    first = [threads._ended.get(timeout=_PATIENCE_SECONDS) for _ in range(3)]
+    for buffer in first:
+        threads._ended.put(buffer)
+    sent_before_waiting: list[int] = []
+    ended = threads.ended
+
+    def watched(*, wait: bool) -> Any:
+        if wait:
+            sent_before_waiting.append(file._parts._sent)
+            gate.opened.set()
+        return ended(wait=wait)
+
+    with pytest.MonkeyPatch.context() as patch, file:
+        patch.setattr(threads, "ended", watched)
+        file.write(bytes(20 * PART))
+    assert sent_before_waiting[0] == 3 + 4
+
+
 # ---- Failures --------------------------------------------------------------------------------
 
 
