@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import io
 import operator
-from dataclasses import dataclass, replace
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from typing_extensions import override
 
 from connector.binary_file import BinaryFile, flat_view
+from connector.ranges import Ranges, Whole
 from connector.ranks import in_worker
-from providers import ByteRange, IntegrityError, ObjectInfo, PreconditionError, RangeError
-from providers.transfer import Get, read_into
+from connector.read_ahead import ReadAhead, piece_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from typing_extensions import Buffer
 
-    from providers import Provider, TransferOptions
+    from providers import ObjectInfo, Provider, TransferOptions
 
 __all__ = ["ObjectReader"]
 
@@ -28,84 +27,10 @@ _FIRST_WINDOW_BYTES = 64 << 10
 """Read after a jump: its transfer takes less than a request's round trip."""
 
 _WINDOW_GROWTH = 4
-"""How much further each read goes while access stays sequential."""
+"""How many times what was read in sequence the next read fetches."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Ranges:
-    """Ranges of one version of one object, complete or an error.
-
-    Attributes:
-        provider: where the object is.
-        info: the version that every read is pinned to.
-        size: bytes of that version.
-        uri: as the script wrote it.
-        transfer: sizes and concurrency.
-    """
-
-    provider: Provider
-    info: ObjectInfo
-    size: int
-    uri: str
-    transfer: TransferOptions
-
-    @classmethod
-    def open(
-        cls, provider: Provider, info: ObjectInfo, uri: str, transfer: TransferOptions
-    ) -> _Ranges:
-        """Ask for the version and the size where the caller does not know them."""
-        pinned = info.etag is not None or info.version is not None
-        if pinned and info.size:
-            return cls(provider, info, info.size, uri, transfer)
-        found = provider.head(info.key)
-        ranges = cls(provider, info if pinned else found, found.size, uri, transfer)
-        if info.size not in (0, found.size):
-            ranges.fail(f"it had {info.size} bytes, now it has {found.size}", None)
-        return ranges
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return exactly the bytes of [start, stop)."""
-        span = ByteRange(start, stop)
-        return self._checked(span, self._get(span).run())
-
-    def read_into(self, start: int, view: memoryview) -> None:
-        """Fill ``view`` from ``start`` on, several ranges at once."""
-        try:
-            read_into(
-                self.provider,
-                replace(self.info, size=self.size),
-                view,
-                start=start,
-                transfer=self.transfer,
-            )
-        except (PreconditionError, RangeError) as error:
-            self.fail(str(error), error)
-
-    def _get(self, span: ByteRange) -> Get:
-        return Get(self.provider, self.info.key, span, self.info, span.length_in(self.size))
-
-    def _checked(self, span: ByteRange, body: bytes | Exception) -> bytes:
-        if isinstance(body, PreconditionError | RangeError):
-            self.fail(str(body), body)
-        if isinstance(body, Exception):
-            try:
-                raise body
-            finally:
-                # Its traceback holds this frame, which must not hold it in turn.
-                del body
-        if len(body) != span.length_in(self.size):
-            self.fail(
-                f"bytes {span.start} to {span.stop} of {self.size} came as {len(body)} bytes", None
-            )
-        return body
-
-    def fail(self, reason: str, cause: Exception | None) -> NoReturn:
-        """Say that this version of the object is gone."""
-        raise IntegrityError(
-            f"the object changed while it was read ({reason}); open it again to read the new one",
-            uri=self.uri,
-            operation="get",
-        ) from cause
+_RUN_BYTES = 1 << 20
+"""After so many bytes in sequence, or one range, a thread reads ahead."""
 
 
 class ObjectReader(BinaryFile):
@@ -114,8 +39,13 @@ class ObjectReader(BinaryFile):
     With ``data`` it holds the object's bytes, needs no store, and pickles with them. Without,
     it reads on demand and every read is pinned to one version of the object. Small reads go
     through one buffer of at most ``transfer.range_size_bytes``: little is read after a jump,
-    more with each read that follows on. Larger reads fetch exactly what is wanted, in ranges
-    of that size, several at once, straight into the caller's buffer.
+    more with each read that follows on, and in the end a thread fetches what follows: at most
+    ``transfer.read_ahead_bytes``, in parallel ranges, until a jump or ``close``. A larger read
+    after a jump, or of that many bytes, fetches exactly what is wanted, several ranges at once,
+    straight into the caller's buffer.
+
+    An object whose bytes were fetched from the first to the last is compared with the checksum
+    that ``info`` tells of it.
 
     A read that fails moves nothing: the next one starts at the same byte. Not for use by
     several threads at once.
@@ -131,7 +61,8 @@ class ObjectReader(BinaryFile):
         transfer: sizes and concurrency; default: the provider's.
 
     Raises:
-        IntegrityError: at any read: the object is no longer the one of ``info``.
+        IntegrityError: at any read: the object is no longer the one of ``info``, or its bytes
+            are not those that its checksum tells of.
         ValueError: at any use after ``close``.
 
     Attributes:
@@ -145,7 +76,8 @@ class ObjectReader(BinaryFile):
         info: what is known of the object.
     """
 
-    _ranges: _Ranges  # only of a lazy reader
+    _ranges: Ranges  # only of a lazy reader, as is the next
+    _whole: Whole
 
     def __init__(
         self,
@@ -164,7 +96,8 @@ class ObjectReader(BinaryFile):
         self.label = label
         self.fields: Mapping[str, Any] = {} if fields is None else fields
         if data is None:
-            self._ranges = _Ranges.open(provider, info, self.uri, transfer or provider.transfer)
+            self._ranges = Ranges.open(provider, info, self.uri, transfer or provider.transfer)
+            self._whole = Whole(self._ranges)
             self._hold(self._ranges.info, self._ranges.size, b"", lazy=True)
         else:
             held = data if isinstance(data, bytes) else bytes(data)
@@ -180,8 +113,9 @@ class ObjectReader(BinaryFile):
         self._position = 0
         self._window = window
         self._window_start = 0
-        self._window_bytes = 0
+        self._run_bytes = 0
         self._fetched_to = 0
+        self._stream: ReadAhead | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.uri!r}, {self.size} bytes>"
@@ -320,6 +254,7 @@ class ObjectReader(BinaryFile):
     def close(self) -> None:
         super().close()
         self._window = b""
+        self._drop_stream()
 
     # ---- The window ----------------------------------------------------------------------
 
@@ -339,14 +274,14 @@ class ObjectReader(BinaryFile):
 
     def _fill(self, view: memoryview) -> None:
         """Fill ``view`` from the position on, and move there once it is complete."""
-        at = self._position + self._copy_window(self._position, view)
-        rest = view[at - self._position :]
-        if rest and len(rest) >= self._ranges_bytes():
-            self._ranges.read_into(at, rest)
-            self._fetched_to = at + len(rest)
-        elif rest:
+        filled = self._copy_window(self._position, view)
+        while filled < len(view):
+            at, rest = self._position + filled, view[filled:]
+            if self._goes_straight(at, len(rest)):
+                self._read_straight(at, rest)
+                break
             self._fetch_window(at, len(rest))
-            self._copy_window(at, rest)
+            filled += self._copy_window(at, rest)
         self._position += len(view)
 
     def _copy_window(self, at: int, view: memoryview) -> int:
@@ -360,21 +295,98 @@ class ObjectReader(BinaryFile):
 
     def _offset(self, at: int, wanted: int) -> int:
         """Return where ``at`` lies in the window, fetching one that holds it."""
-        if not 0 <= at - self._window_start < len(self._window):
+        while not 0 <= at - self._window_start < len(self._window):
             self._fetch_window(at, wanted)
         return at - self._window_start
 
     def _fetch_window(self, at: int, wanted: int) -> None:
-        """Read ``wanted`` bytes and some ahead: little after a jump, more in sequence."""
-        transfer = self._ranges.transfer
-        sequential = 0 <= at - self._fetched_to <= transfer.max_gap_bytes
-        ahead = max(_FIRST_WINDOW_BYTES, self._window_bytes * _WINDOW_GROWTH if sequential else 0)
-        ahead = min(ahead, transfer.range_size_bytes)
-        stop = min(self.size, at + max(wanted, ahead))
+        """Take the next piece read ahead, or read ``wanted`` bytes and some more.
+
+        Nothing comes where what was read ahead has ended: the caller decides anew.
+        """
+        if self._take_piece(at):
+            return
+        transfer, sequential = self._ranges.transfer, self._follows(at)
+        run = self._run_bytes if sequential else 0
+        ahead = min(max(_FIRST_WINDOW_BYTES, run * _WINDOW_GROWTH), transfer.range_size_bytes)
+        stop = min(self.size, at + max(min(wanted, transfer.range_size_bytes), ahead))
         # A jump to the end (a zip's directory) takes the whole tail at once.
         start = at if sequential else max(0, min(at, stop - ahead))
-        self._window = self._ranges.read(start, stop)
-        self._window_start, self._window_bytes, self._fetched_to = start, ahead, stop
+        window = self._ranges.read(start, stop)
+        self._whole.add(start, window)
+        self._window, self._window_start, self._fetched_to = window, start, stop
+        self._run_bytes = run + stop - start
+
+    # ---- Past the window -----------------------------------------------------------------
+
+    def _follows(self, at: int) -> bool:
+        return 0 <= at - self._fetched_to <= self._ranges.transfer.max_gap_bytes
+
+    def _runs(self, at: int) -> bool:
+        """Whether so much was read in sequence up to ``at`` that more will be."""
+        enough = min(_RUN_BYTES, self._ranges.transfer.range_size_bytes)
+        return self._follows(at) and self._run_bytes >= enough
+
+    def _goes_straight(self, at: int, wanted: int) -> bool:
+        """Whether a read is best made into the caller's buffer."""
+        transfer = self._ranges.transfer
+        if wanted < transfer.range_size_bytes:
+            return False
+        stream, fills = self._stream_at(at), wanted >= transfer.read_ahead_bytes
+        if stream is None:
+            return fills or not self._runs(at)
+        if fills:
+            stream.finish()
+        return False
+
+    def _read_straight(self, at: int, view: memoryview) -> None:
+        self._ranges.read_into(at, view)
+        if len(view) == self.size:
+            self._whole.add_checked()
+        else:
+            self._whole.add(at, view)
+        # Reads that large need nobody to run ahead of them.
+        fills = len(view) >= self._ranges.transfer.read_ahead_bytes
+        self._run_bytes = 0 if fills else len(view) + self._run_bytes * self._follows(at)
+        self._fetched_to = at + len(view)
+
+    def _stream_at(self, at: int) -> ReadAhead | None:
+        """Return what is read ahead, if it goes on at ``at`` and in this process."""
+        stream = self._stream
+        if stream is None:
+            return None
+        if stream.is_mine and 0 <= at - stream.position <= self._ranges.transfer.max_gap_bytes:
+            return stream
+        self._drop_stream()
+        return None
+
+    def _take_piece(self, at: int) -> bool:
+        """Make the piece with ``at``, if one comes, the window; false: nothing is read ahead."""
+        stream, transfer = self._stream_at(at), self._ranges.transfer
+        if stream is None:
+            left = self.size - at
+            if not (transfer.read_ahead_bytes and self._runs(at) and left > piece_bytes(transfer)):
+                return False
+            stream = self._stream = ReadAhead(self._ranges, at)
+        try:
+            while (start := stream.position) <= at:
+                piece = stream.take()
+                if piece is None:
+                    self._drop_stream()
+                    break
+                self._whole.add(start, piece)
+                self._window, self._window_start = piece, start
+                self._fetched_to = start + len(piece)
+                self._run_bytes += len(piece)
+        except BaseException:
+            self._drop_stream()
+            raise
+        return True
+
+    def _drop_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
 
 
 def _refuse(refusal: str) -> NoReturn:

@@ -285,6 +285,8 @@ class TransferOptions(_Settings):
             may have two parts in any case.
         range_size_bytes: size of one ranged read of a large object.
         multipart_threshold_bytes: smaller objects are written by one put.
+        read_ahead_bytes: most bytes that a reader of one object has under way or holds while it
+            is read in sequence; 0: it never reads ahead. 32 MiB are 16 ranges of 2 MiB at once.
         lazy_above_bytes: larger samples are read by ranges on demand.
         max_gap_bytes: unwanted bytes read to save a request when ranges lie close.
         connect_timeout_seconds: for a connection to be made.
@@ -315,6 +317,7 @@ class TransferOptions(_Settings):
     max_unsent_bytes: int = Field(528 * MIB, ge=1)
     range_size_bytes: int = Field(8 * MIB, ge=1)
     multipart_threshold_bytes: int = Field(16 * MIB, ge=1)
+    read_ahead_bytes: int = Field(32 * MIB, ge=0)
     lazy_above_bytes: int = Field(64 * MIB, ge=0)
     max_gap_bytes: int = Field(256 * KIB, ge=0)
     connect_timeout_seconds: float = Field(5.0, gt=0)

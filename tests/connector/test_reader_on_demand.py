@@ -39,7 +39,7 @@ def test_reading_in_sequence_takes_few_requests() -> None:
     provider = Watched(range_size_bytes=256 * KIB)
     file = provider.open(BODY)
     assert b"".join(iter(lambda: file.read(1000), b"")) == BODY
-    assert [stop - start for start, stop in provider.reads] == [
+    assert [stop - start for start, stop in sorted(provider.reads)] == [
         64 * KIB, 256 * KIB, 256 * KIB, 256 * KIB, 192 * KIB
     ]  # fmt: skip
     assert provider.fetched() == len(BODY)
@@ -63,8 +63,9 @@ def test_a_large_read_fetches_exactly_what_is_wanted() -> None:
     file.seek(5)
     assert file.read(250 * KIB) == BODY[5 : 5 + 250 * KIB]
     buffer = bytearray(150 * KIB)
+    file.seek(700 * KIB)
     assert file.readinto(buffer) == len(buffer)
-    assert buffer == BODY[5 + 250 * KIB : 5 + 400 * KIB]
+    assert buffer == BODY[700 * KIB : 850 * KIB]
     assert provider.fetched() == 400 * KIB
     assert max(stop - start for start, stop in provider.reads) == 100 * KIB
 
