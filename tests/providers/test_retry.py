@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from providers.errors import (
     UnavailableError,
 )
 from providers.memory import MemoryProvider
-from providers.retry import Attempt, RetryPolicy, on_retry, without_waiting
+from providers.retry import Attempt, RetryPolicy, on_retry, stopping_at, without_waiting
 
 
 class Clock:
@@ -277,3 +278,27 @@ def test_a_failure_frees_what_its_callers_held(error: Exception) -> None:
         assert kept() is None
     finally:
         gc.enable()
+
+
+def test_a_stop_ends_the_pause_and_the_attempts() -> None:
+    """Once a thread's operations shall stop, none pauses nor is tried again; others are."""
+    stop = threading.Event()
+    busy = UnavailableError("busy", retry_after_seconds=250)
+    script = Script(busy, busy)
+    forget = on_retry(lambda _: stop.set())
+    try:
+        with stopping_at(stop), pytest.raises(ProviderError, match="stopped"):
+            run(RetryPolicy(), script)
+    finally:
+        forget()
+    assert script.calls == 1
+    with without_waiting():
+        assert run(RetryPolicy(), script) == "done"
+
+
+def test_what_stops_may_still_succeed() -> None:
+    """The attempt under way is not broken off: its success counts."""
+    stop = threading.Event()
+    stop.set()
+    with stopping_at(stop):
+        assert run(RetryPolicy(), Script()) == "done"
