@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote, urlsplit
 from typing_extensions import override
 
 from providers.answers import redirection, retry_after_seconds, user_metadata
+from providers.checksums import joined, parse
 from providers.clients import ClientSlot
 from providers.errors import IntegrityError, ProviderError
 from providers.gcs_answers import (
@@ -38,6 +39,7 @@ from providers.gcs_client import (
 from providers.gcs_multipart import GCSUpload, uploads_page
 from providers.http_provider import HttpProvider, operation_of
 from providers.options import GCSOptions, TransferOptions
+from providers.uploads import check_published
 from providers.values import ByteRange, Limits, ObjectInfo
 
 if TYPE_CHECKING:
@@ -274,12 +276,17 @@ class GCSProvider(HttpProvider):
             "kmsKeyName": self.options.kms_key_name,
         }
         path = f"/{_quoted(destination)}/compose"
-        return self.settle(
+        info = self.settle(
             "compose",
             destination,
             lambda: resource_info(self._send_json("POST", path, query, body)),
             write_id,
         )
+        if info.write_id == write_id:
+            size_bytes = sum(s.size for s in pinned)
+            sent = joined((parse(s.checksum), s.size) for s in pinned)
+            check_published(info, size_bytes, sent, self.uri(destination), "compose")
+        return info
 
     @override
     def _copy(self, source: ObjectInfo, destination: str) -> ObjectInfo:

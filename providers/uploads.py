@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from providers.base import Provider
     from providers.values import ByteRange, ObjectInfo
 
-__all__ = ["MultipartUpload", "Receipt"]
+__all__ = ["MultipartUpload", "Receipt", "check_published"]
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +34,36 @@ class Receipt(NamedTuple):
 
     etag: str
     checksum: Checksum | None = None
+
+
+def check_published(
+    info: ObjectInfo, size_bytes: int, sent: Checksum | None, uri: str, operation: str
+) -> None:
+    """Compare an object that was put together with what it was put together from.
+
+    Args:
+        info: what the service says of it.
+        size_bytes: of all parts.
+        sent: CRC of all parts; None: not known. It counts where the service tells one alike.
+        uri: of the object.
+        operation: for the error to name.
+
+    Raises:
+        IntegrityError: they differ.
+    """
+    told = parse(info.checksum)
+    if info.size != size_bytes:
+        what = f"the parts have {size_bytes} bytes, the object has {info.size}"
+    elif sent and told and sent.algorithm == told.algorithm and sent != told:
+        what = f"the {told.algorithm} of the parts is not that of the object, {info.checksum}"
+    else:
+        return
+    raise IntegrityError(
+        f"{what}: it is damaged, and published in place of what was there (version "
+        f"{info.version or info.etag}); write it anew or delete it",
+        uri=uri,
+        operation=operation,
+    )
 
 
 class MultipartUpload(ABC):
@@ -129,22 +159,9 @@ class MultipartUpload(ABC):
         )
         self._state = "completed"
         if info.write_id == self.write_id:
-            self._check_published(info, receipts)
+            uri, sent = self.provider.uri(self.key), self._checksum_of_all(receipts)
+            check_published(info, self.size_bytes, sent, uri, "complete")
         return info
-
-    def _check_published(self, info: ObjectInfo, receipts: dict[int, Any]) -> None:
-        sent, told = self._checksum_of_all(receipts), parse(info.checksum)
-        if info.size != self.size_bytes:
-            what = f"the parts have {self.size_bytes} bytes, the object has {info.size}"
-        elif sent and told and sent.algorithm == told.algorithm and sent != told:
-            what = f"the {told.algorithm} of the parts is not that of the object, {info.checksum}"
-        else:
-            return
-        version = info.version or info.etag
-        raise self._integrity_error(
-            f"{what}: it is damaged, and published in place of what was there (version {version}); "
-            "write it anew or delete it"
-        )
 
     @property
     def size_bytes(self) -> int:

@@ -292,6 +292,32 @@ def test_joined_sources_are_checked(request: pytest.FixtureRequest, bucket_name:
             provider.compose(sources, "joined")
 
 
+def test_composed_sources_are_checked(request: pytest.FixtureRequest, bucket_name: str) -> None:
+    """What a compose made is compared with its sources, in size and checksum."""
+    server = request.getfixturevalue("fake_gcs")
+    server.make_bucket(bucket_name)
+    with Front(server.endpoint) as front:
+        provider = fronted_by(front, "fake_gcs", server, bucket_name).opened()
+        for number, body in enumerate(BODIES):
+            provider.put(f"{number}", body)
+        assert provider.compose(["0", "1", "2"], "joined").size == len(WHOLE)
+
+        def told(old: str, new: str) -> None:
+            front.rewrite(
+                lambda answer: replace(
+                    answer, body=answer.body.replace(old.encode(), new.encode())
+                ),
+                when=lambda request: request.path.endswith("/compose"),
+            )
+
+        told(crc32c(WHOLE), "AAAAAA==")
+        with pytest.raises(IntegrityError, match=r"compose gs://.*the crc32c of the parts is not"):
+            provider.compose(["0", "1", "2"], "joined")
+        told(f'"{len(WHOLE)}"', '"7"')
+        with pytest.raises(IntegrityError, match=r"compose gs://.*the object has 7"):
+            provider.compose(["0", "1", "2"], "joined")
+
+
 class Shortening(MemoryProvider):
     """A store that loses a byte of what it joins."""
 
