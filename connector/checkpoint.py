@@ -14,16 +14,21 @@ from connector.reader import ObjectReader
 from connector.state_size import tensor_bytes
 from connector.writer import ObjectWriter
 from providers import NotFoundError, ObjectURI, ProviderError, open_provider
+from providers.composites import is_composite_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from providers import ObjectInfo, Options, Provider, TransferOptions
 
-__all__ = ["Checkpoint", "remember_loaded"]
+__all__ = ["COMMIT", "DELETING", "Checkpoint", "remember_loaded"]
 
-_COMMIT = ".metadata"
+COMMIT = ".metadata"
 """Written last by torch.distributed.checkpoint: a directory without it is not whole."""
+
+DELETING = "connector.deleting"
+"""Put first and deleted last where a directory is deleted: it tells what a deletion that broke off
+has left from a save under way. A save to the same name deletes it before it writes."""
 
 _NAMES_IN_ERRORS = 10
 
@@ -31,12 +36,22 @@ _loaded: set[ObjectURI] = set()
 
 
 def remember_loaded(uri: str) -> None:
-    """Keep ``keep_last`` from deleting a checkpoint that this process loads.
+    """Keep ``keep_last`` of this process from deleting a checkpoint that it loads.
 
     Args:
-        uri: of the object, or of the directory without a slash at its end.
+        uri: of the object or the directory; slashes at its end make no difference.
     """
-    _loaded.add(ObjectURI.parse(uri))
+    _loaded.add(ObjectURI.parse(uri.rstrip("/")))
+
+
+def _is_loaded(uri: str) -> bool:
+    """Whether this process loaded a checkpoint, or something inside of it."""
+    own = ObjectURI.parse(uri)
+    return any(
+        (each.scheme, each.bucket) == (own.scheme, own.bucket)
+        and f"{each.key}/".startswith(f"{own.key}/")
+        for each in _loaded
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +78,39 @@ class _Place:
 
     def is_committed(self) -> bool:
         """Whether it is a directory that holds a whole distributed checkpoint."""
+        return self._holds(COMMIT)
+
+    def is_half_deleted(self) -> bool:
+        """Whether it is a directory whose deletion began, and which is whole no more."""
+        return self._holds(DELETING) and not self.is_committed()
+
+    def delete(self, *, unfinished: bool) -> None:
+        """Delete the object, and of the directory what it holds now.
+
+        What commits a directory goes first. A deletion that breaks off leaves a mark; it can be
+        repeated, also by several processes at once.
+
+        Args:
+            unfinished: delete a directory without commit and mark too: it may be a save under
+                way.
+        """
+        commit, mark = f"{self.key}/{COMMIT}", f"{self.key}/{DELETING}"
+        inside = {info.key for info in self.provider.list_objects(f"{self.key}/")}
+        if commit in inside:
+            self.provider.put(mark, b"")
+            self.provider.delete([commit])
+        elif mark not in inside and not unfinished:
+            inside.clear()
+        self.provider.delete([*sorted(inside - {commit, mark}), self.key])
+        if inside:
+            self.provider.delete([mark])
+
+    def _holds(self, name: str) -> bool:
         try:
-            self.provider.head(f"{self.key}/{_COMMIT}")
+            self.provider.head(f"{self.key}/{name}")
         except NotFoundError:
             return False
         return True
-
-    def delete(self) -> None:
-        """Delete the object and the directory; what commits the latter goes first."""
-        commit = f"{self.key}/{_COMMIT}"
-        inside = [info.key for info in self.provider.list_objects(f"{self.key}/")]
-        if commit in inside:
-            self.provider.delete([commit])
-        self.provider.delete([*inside, self.key])
 
 
 class Checkpoint:
@@ -212,28 +247,67 @@ class Checkpoint:
         return None
 
     def keep_last(self, n: int, pattern: str = "*") -> list[str]:
-        """Delete all but the ``n`` names of the highest steps; return what was deleted.
+        """Delete all but the names of the ``n`` highest steps; return what was deleted.
 
-        Names without a digit stay, and so does what this process loaded.
+        Only whole checkpoints count, so an old one goes only once a newer one is whole. Names of
+        one step stay or go together. Names without a digit stay, and so does what this process
+        loaded. Directories without ``.metadata`` stay, since they may be saves under way; but
+        what a deletion that broke off has left, of a step before those kept, goes too.
 
         Args:
-            n: how many to keep, at least 1.
+            n: how many steps to keep, at least 1.
             pattern: an ``fnmatch`` pattern; other names are neither counted nor deleted.
+
+        Raises:
+            ProviderError: something could not be deleted; the rest was. Call it again.
         """
         if n < 1:
             raise ValueError(f"keep_last keeps at least 1 checkpoint, not {n}; see delete")
-        steps = [
-            name for name in self.names() if _step(name) is not None and fnmatchcase(name, pattern)
-        ]
-        places = {name: self._place(name) for name in steps[:-n]}
-        old = [name for name, place in places.items() if ObjectURI.parse(place.uri) not in _loaded]
-        for name in old:
-            places[name].delete()
-        return old
+        found: list[tuple[int, str, bool]] = []
+        for name, is_object in self._entries():
+            step = _step(name)
+            if step is not None and fnmatchcase(name, pattern):
+                found.append((step, name, is_object or self._is_committed(name)))
+        kept = sorted({step for step, _, whole in found if whole})[-n:]
+        old = [(name, whole) for step, name, whole in found if kept and step < kept[0]]
+        return self._retire(old)
+
+    def _retire(self, old: list[tuple[str, bool]]) -> list[str]:
+        """Delete the whole ones and the remains of others; return the names of the former."""
+        deleted: list[str] = []
+        failures: list[ProviderError] = []
+        for name, whole in old:
+            place = self._place(name)
+            try:
+                if _is_loaded(place.uri) or not (whole or place.is_half_deleted()):
+                    continue
+                place.delete(unfinished=False)
+            except ProviderError as error:
+                failures.append(error)
+            else:
+                deleted += [name] * whole
+        if failures:
+            raise failures[0]
+        return deleted
 
     def delete(self, name: str) -> None:
-        """Delete a checkpoint, whole or not; a missing one is no error."""
-        self._place(name).delete()
+        """Delete a checkpoint, whole or not; a missing one is no error.
+
+        Asked for by name, also one that this process loaded or that is being saved goes.
+
+        Raises:
+            ValueError: the name is a directory that holds this one's URI.
+        """
+        place = self._place(name)
+        own = ObjectURI.parse(self.uri)
+        other = ObjectURI.parse(place.uri)
+        inside = (own.scheme, own.bucket) == (other.scheme, other.bucket)
+        if inside and own.key.startswith(f"{other.key}/"):
+            raise ValueError(
+                f"{name!r} names no checkpoint: all of {self.uri} lies in it; delete its "
+                "checkpoints by their names"
+            )
+        place.delete(unfinished=True)
 
     # ---- Shared ----------------------------------------------------------------------------
 
@@ -258,7 +332,8 @@ class Checkpoint:
             name = info.key[len(self._prefix) :].removesuffix("/")
             found[name] = found.get(name, False) or not info.is_prefix
         found.pop("", None)
-        if found.get(_COMMIT):
+        found = {name: each for name, each in found.items() if not is_composite_name(name)}
+        if any(found.get(each) for each in (COMMIT, DELETING)) or any(map(_is_part, found)):
             return []
         return sorted(found.items(), key=lambda entry: _order(entry[0]))
 
@@ -290,6 +365,11 @@ def _step(name: str) -> int | None:
     """Return the number that the last run of digits in a name spells; None without digits."""
     runs = re.findall(r"[0-9]+", name)
     return int(runs[-1]) if runs else None
+
+
+def _is_part(name: str) -> bool:
+    """Whether it is a file that distributed checkpoints consist of, never a checkpoint itself."""
+    return name.endswith(".distcp")
 
 
 def _order(name: str) -> tuple[int, str]:
