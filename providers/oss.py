@@ -24,6 +24,7 @@ from providers.oss_answers import (
     confirm,
     describe,
     error_of_answer,
+    fields_of,
     verify,
 )
 from providers.oss_client import (
@@ -34,14 +35,15 @@ from providers.oss_client import (
     open_client,
     resolved,
 )
-from providers.oss_errors import translate
+from providers.oss_errors import fields_of_sdk, translate
+from providers.oss_regions import relocated
 from providers.oss_uploads import OSSUpload
 from providers.values import ByteRange, Limits, ObjectInfo, UploadInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from providers.base import Page, UploadsPage
+    from providers.listings import Page, UploadsPage
     from providers.uploads import MultipartUpload
     from providers.values import HttpRequest
 
@@ -79,10 +81,12 @@ class OSSProvider(HttpProvider):
         transfer: TransferOptions | None = None,
     ) -> None:
         super().__init__(bucket, options, transfer)
-        settings, times = resolved(self.options, bucket), self.transfer
-        self.options = settings
+        self.options = resolved(self.options, bucket)
+        self._told: Mapping[str, str] = {}
         self._slot: ClientSlot[OSSClient] = ClientSlot(
-            lambda: open_client(bucket, settings, times, self.connection, self._credentials)
+            lambda: open_client(
+                bucket, self.options, self.transfer, self.connection, self._credentials
+            )
         )
 
     @property
@@ -316,6 +320,7 @@ class OSSProvider(HttpProvider):
 
     @override
     def _translate(self, error: Exception, operation: str, key: str) -> ProviderError | None:
+        self._told = fields_of_sdk(error)
         return translate(error, Subject(self.uri(key), operation), self.options.endpoint or "")
 
     @override
@@ -325,6 +330,7 @@ class OSSProvider(HttpProvider):
         key = self._key_of(request.url) if request else ""
         operation = operation_of(request)
         error = error_of_answer(Subject(self.uri(key), operation), status, headers, body)
+        self._told = fields_of(headers, body)
         if error.code == SKEWED:
             self.note_time(headers)
         return error
@@ -346,6 +352,11 @@ class OSSProvider(HttpProvider):
             return error.operation in {"get", "put_part"}
         if error.code == SKEWED:
             return self.clock.correct()
+        if settings := relocated(self.options, self._told):
+            self.options = settings
+            self._slot.drop()
+            self.access.drop()
+            return True
         used = self._credentials() if error.code in _EXPIRED else None
         if used is None or used.literal or not used.security_token:
             return False

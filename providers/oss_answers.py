@@ -21,6 +21,7 @@ from providers.answers import (
 )
 from providers.checksums import Verdict, compare, parse
 from providers.errors import IntegrityError, UnavailableError
+from providers.oss_regions import told_place
 from providers.values import ObjectInfo
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__ = [
     "confirm",
     "describe",
     "error_of_answer",
+    "fields_of",
     "verify",
 ]
 
@@ -48,7 +50,7 @@ _ADVICE: Mapping[str, str] = MappingProxyType(
         "SignatureDoesNotMatch": "check access_key_secret, region and signature_version",
     }
 )
-_FIELD = re.compile(r"<(Code|Message|RequestId|EC|StorageClass)>([^<]*)</\1>")
+_FIELD = re.compile(r"<(Code|Message|RequestId|EC|StorageClass|Endpoint)>([^<]*)</\1>")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
@@ -74,13 +76,15 @@ def error_of_answer(
 ) -> ProviderError:
     """Return the error that an answer stands for: code first, status second."""
     lower = {name.lower(): value for name, value in headers.items()}
-    fields = _fields(body) or _fields(_hidden_body(lower))
+    fields = fields_of(headers, body)
     code = fields.get("Code")
     words = [fields.get("Message") or _phrase(status)]
     if "StorageClass" in fields:
         words.append(f"it is of the class {fields['StorageClass']}")
     if code and code in _ADVICE:
         words.append(_ADVICE[code])
+    if place := told_place(fields):
+        words.append(place)
     if leads := redirection(status, lower):
         words.append(leads)
     finer = lower.get("x-oss-ec") or fields.get("EC")
@@ -95,6 +99,12 @@ def error_of_answer(
         request_id=lower.get("x-oss-request-id") or fields.get("RequestId"),
         retry_after_seconds=retry_after_seconds(lower),
     )
+
+
+def fields_of(headers: Mapping[str, str], body: bytes) -> Mapping[str, str]:
+    """Return the fields of an error document, which an answer to a HEAD has in a header."""
+    lower = {name.lower(): value for name, value in headers.items()}
+    return _fields(body) or _fields(_hidden_body(lower))
 
 
 def _fields(body: bytes) -> dict[str, str]:

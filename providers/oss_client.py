@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from providers.errors import AccessDeniedError, SettingsError
 from providers.oss_access import Credentials
+from providers.oss_regions import region_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,12 +31,6 @@ __all__ = [
 _VENDOR = ".aliyuncs.com"
 # Source: https://help.aliyun.com/zh/oss/user-guide/bucket-naming-conventions, read 2026-12-01.
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]", re.ASCII)
-# Names of endpoints, of accelerators among them, which tell no region.
-# Source: https://help.aliyun.com/zh/oss/user-guide/regions-and-endpoints, read 2026-11-30.
-_REGIONS_IN_HOSTS = (
-    re.compile(r"oss-(?!accelerate)([a-z]+-[a-z0-9-]+?)(?:-internal)?\.aliyuncs\.com"),
-    re.compile(r"([a-z]+-[a-z0-9-]+?)(?:-internal)?\.oss\.aliyuncs\.com"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +71,7 @@ def resolved(options: OSSOptions, bucket: str) -> OSSOptions:
             "'https://oss-cn-hangzhou.aliyuncs.com', say, or the option region (or OSS_REGION)",
         )
     endpoint = _checked(endpoint or f"https://oss-{region}{_VENDOR}", bucket, options)
-    region = region or _region_of(_host(endpoint)) or ""
+    region = region or region_of(_host(endpoint)) or ""
     if not region and options.signature_version == "v4" and not options.anonymous:
         raise _wrong(
             bucket,
@@ -115,14 +110,6 @@ def _wrong(bucket: str, message: str) -> SettingsError:
 
 def _host(endpoint: str) -> str:
     return urlsplit(endpoint).hostname or ""
-
-
-def _region_of(host: str) -> str | None:
-    for pattern in _REGIONS_IN_HOSTS:
-        match = pattern.fullmatch(host)
-        if match:
-            return match[1]
-    return None
 
 
 def is_of_the_vendor(options: OSSOptions) -> bool:

@@ -14,15 +14,15 @@ from providers.errors import (
     TimedOutError,
     UnavailableError,
 )
-from providers.oss_answers import error_of_answer
+from providers.oss_answers import error_of_answer, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from providers.errors import ProviderError
     from providers.oss_answers import Subject
 
-__all__ = ["translate"]
+__all__ = ["fields_of_sdk", "translate"]
 
 
 def translate(error: BaseException, subject: Subject, endpoint: str) -> ProviderError | None:
@@ -41,6 +41,12 @@ def translate(error: BaseException, subject: Subject, endpoint: str) -> Provider
         # What the client raises for a document that lacks what it looks for.
         return subject.error(ServiceError, f"the answer is not one of OSS's: {error}")
     return None
+
+
+def fields_of_sdk(error: BaseException) -> Mapping[str, str]:
+    """Return the fields of the error document that an exception of the client carries, if any."""
+    headers, body = getattr(error, "headers", None) or {}, _text(getattr(error, "body", ""))
+    return fields_of(headers, body.encode())
 
 
 def _of_sdk(error: Any, subject: Subject, sdk: Any) -> ProviderError:

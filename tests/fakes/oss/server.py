@@ -159,6 +159,13 @@ class OSSServer:
         """Let a host name stand for a bucket."""
         self._service.cnames[host] = bucket
 
+    def move_bucket(self, name: str, endpoint: str) -> None:
+        """Let a bucket be reached at one region's endpoint only.
+
+        Source: https://help.aliyun.com/zh/oss/support/http-status-code-403, read 2026-12-01.
+        """
+        self._service.elsewhere[name] = endpoint
+
     def create_bucket(self, name: str, *, public: bool = False) -> str:
         """Make a bucket.
 

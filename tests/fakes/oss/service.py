@@ -76,6 +76,7 @@ class Service:
         self.store = store
         self.credentials = credentials
         self.cnames: dict[str, str] = {}
+        self.elsewhere: dict[str, str] = {}
         self.requests: list[RequestRecord] = []
 
     def answer(self, raw: RawRequest) -> Response:
@@ -104,6 +105,16 @@ class Service:
         _refuse_foreign_dialect(request)
         store = self.store
         operation = _operation(request)
+        endpoint = self.elsewhere.get(request.bucket or "")
+        if endpoint and endpoint not in request.headers.get("host", ""):
+            raise ServiceError(
+                "AccessDenied",
+                "The bucket you are attempting to access must be addressed using the specified "
+                "endpoint. Please send all future requests to this endpoint.",
+                ec="0003-00001403",
+                Bucket=request.bucket or "",
+                Endpoint=endpoint,
+            )
         if not authenticate(request, self.credentials, store.region, store.now()) and not (
             operation in _PUBLIC_READS and store.find(request.bucket).public
         ):
