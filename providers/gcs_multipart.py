@@ -18,8 +18,8 @@ from providers.uploads import MultipartUpload, Receipt
 from providers.values import UploadInfo
 
 if TYPE_CHECKING:
-    from providers.base import UploadsPage
     from providers.gcs import GCSProvider
+    from providers.listings import UploadsPage
 
 __all__ = ["GCSUpload", "uploads_page"]
 

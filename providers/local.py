@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from typing_extensions import Self, override
 
-from providers.base import Page, Provider, UploadsPage
+from providers.base import Provider
 from providers.directories import TEMPORARY, Place, copy_bytes, write_all
 from providers.errors import (
     AccessDeniedError,
@@ -41,6 +41,7 @@ from providers.walking import Found, Scope, Tree, hidden_files
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from providers.listings import Page, UploadsPage
     from providers.uploads import MultipartUpload
 
 __all__ = ["LocalProvider"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from providers.answers import user_metadata
-from providers.base import Page, Provider, UploadsPage
+from providers.base import Provider
 from providers.errors import NotFoundError, PreconditionError, ProviderError
 from providers.uploads import MultipartUpload
 from providers.values import ByteRange, Limits, ObjectInfo, UploadInfo
@@ -22,6 +22,8 @@ from providers.values import ByteRange, Limits, ObjectInfo, UploadInfo
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
+
+    from providers.listings import Page, UploadsPage
 
 __all__ = ["MemoryProvider"]
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from providers.access import Access
-    from providers.base import Page, UploadsPage
+    from providers.listings import Page, UploadsPage
     from providers.uploads import MultipartUpload
     from providers.values import HttpRequest, UploadInfo
 

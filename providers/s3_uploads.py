@@ -19,9 +19,9 @@ from providers.values import UploadInfo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from providers.base import UploadsPage
     from providers.checksums import Checksum
     from providers.errors import ProviderError
+    from providers.listings import UploadsPage
     from providers.s3 import S3Provider
     from providers.values import ByteRange, ObjectInfo
 

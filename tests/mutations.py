@@ -51,7 +51,7 @@ def _cloud(backend: str, path: str, abort_path: str, abort: str) -> list[Mutatio
         Mutation(
             backend,
             "pages of uploads",
-            "providers/base.py",
+            "providers/listings.py",
             "            token = following\n",
             "            return\n",
             "list_uploads",
@@ -59,7 +59,7 @@ def _cloud(backend: str, path: str, abort_path: str, abort: str) -> list[Mutatio
         Mutation(
             backend,
             "listing order",
-            "providers/base.py",
+            "providers/listings.py",
             "yield from sorted(page, key=_by_key)",
             "yield from sorted(page, key=_by_key, reverse=True)",
             "list",

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import override
 
-from providers.base import Page, Provider, UploadsPage
+from providers.base import Provider
 from providers.uploads import MultipartUpload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from providers.errors import ProviderError
+    from providers.listings import Page, UploadsPage
     from providers.values import ByteRange, HttpRequest, Limits, ObjectInfo, UploadInfo
 
 __all__ = ["Call", "Fault", "FaultyProvider", "LatencyProvider", "WrappingProvider"]

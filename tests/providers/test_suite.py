@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from providers.base import Page
 from providers.errors import ProviderError, UnavailableError
+from providers.listings import Page
 from providers.memory import MemoryProvider
 from providers.retry import without_waiting
 from providers.testing.listing import NAMES
