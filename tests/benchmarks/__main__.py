@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.benchmarks.cases import Case, Client, named
+from tests.benchmarks.cases import STATE, Case, Client, named
 from tests.benchmarks.measure import Measured
 from tests.benchmarks.report import write
 from tests.benchmarks.results import Results, Run, machine, versions
@@ -24,6 +24,7 @@ _ROOT = Path(__file__).parents[2]
 _TIMEOUT_SECONDS = 120
 _SECONDS = {"quick": 0.8, "full": 2.5}  # that one run should take
 _REPEATS = {"quick": 3, "full": 5}
+_TENSORS = {"quick": 16, "full": 64}  # 16 MiB each
 _LAST_WORDS = 400
 
 
@@ -44,7 +45,7 @@ def main() -> None:
             )
         results = earlier
     start = time.monotonic()
-    with serve() as rig:
+    with serve(_TENSORS[mode] if any(case.kind == STATE for case in cases) else 0) as rig:
         for case in cases:
             _run_case(rig, case, results, path)
     write(results, arguments.docs)
@@ -100,6 +101,8 @@ def _objects(case: Case, client: Client, mode: str) -> int:
         return 3 if case.kind == "1g" else max(1, round(_SECONDS[mode] / 2))
     if case.kind == "1g":
         return 1
+    if case.kind == STATE:
+        return _TENSORS[mode]
     # Whole batches for each worker.
     multiple = case.batch_size * max(1, case.workers)
     return max(1, round(client.rate * _SECONDS[mode] / multiple)) * multiple

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CASES", "KINDS", "Case", "Client", "Metric", "Target", "named"]
+__all__ = ["ANY_PEER", "CASES", "KINDS", "STATE", "Case", "Client", "Metric", "Target", "named"]
 
 Metric = Literal[
     "cpu_microseconds_per_object",
@@ -16,8 +16,14 @@ Metric = Literal[
 ]
 """What a run is judged by; the fields of a ``results.Run``."""
 
-KINDS = {"100k": 100_000, "1m": 1_000_000, "1g": 1 << 30}
+STATE = "state"
+"""The kind that is one tensor of a state, all of which are saved to one object."""
+
+KINDS = {"100k": 100_000, "1m": 1_000_000, "1g": 1 << 30, STATE: 16 << 20}
 """The kinds of objects and their sizes in bytes."""
+
+ANY_PEER = "any peer"
+"""The package of a target that is compared with the best of all."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class Target:
     """A ratio to reach: ours to the best of the peer's, in one metric.
 
     Attributes:
-        peer: a package; empty: the bound is absolute.
+        peer: a package, or ``ANY_PEER``; empty: the bound is absolute.
         metric: what is compared.
         ratio: at least so much where more is better, at most where less is.
     """
@@ -66,7 +72,8 @@ class Case:
         name: for the command line.
         title: for people.
         cloud: whose shapes the server speaks.
-        profile: ``plain``: no latency; ``slow``: 20 ms a request, 60 ms a list; ``tls``.
+        profile: ``plain``: no latency; ``slow``: 20 ms a request, 60 ms a list; ``tls``;
+            ``capped``: 20 ms, and 25 MB/s up and 50 MB/s down for each connection.
         kind: of its objects.
         clients: the contestants; the first is ours, whose ratios count.
         targets: the ratios to reach.
@@ -77,7 +84,7 @@ class Case:
     name: str
     title: str
     cloud: Literal["s3", "gs", "oss"]
-    profile: Literal["plain", "slow", "tls"]
+    profile: Literal["plain", "slow", "tls", "capped"]
     kind: str
     clients: tuple[Client, ...]
     targets: tuple[Target, ...]
@@ -270,6 +277,27 @@ def _medium(way: Literal["map", "iterable"]) -> Case:
     )
 
 
+def _checkpoint(way: Literal["save", "load"], profile: Literal["plain", "capped"]) -> Case:
+    words = (
+        "20 ms, 25 MB/s up and 50 MB/s down a connection" if profile == "capped" else "no latency"
+    )
+    peers = ("s3torchconnector", "boto3", "obstore", "multi-storage-client")
+    rate = Target(ANY_PEER, "megabytes_per_second", 2 if way == "save" else 3)
+    return Case(
+        f"{way}-torch-{profile}",
+        f"`torch.{way}` of a state of float32 tensors of 16 MiB, {words}",
+        "s3",
+        profile,
+        STATE,
+        tuple(Client(f"{package}/torch-{way}", 1) for package in ("connector", *peers)),
+        (
+            *((rate,) if profile == "capped" else ()),
+            Target(ANY_PEER, "cpu_seconds_per_gigabyte", 1),
+            Target(ANY_PEER, "peak_mebibytes", 0.25),
+        ),
+    )
+
+
 CASES = (
     _SMALL,
     _SMALL_TLS,
@@ -282,5 +310,9 @@ CASES = (
     _LARGE,
     _medium("map"),
     _medium("iterable"),
+    _checkpoint("save", "capped"),
+    _checkpoint("save", "plain"),
+    _checkpoint("load", "capped"),
+    _checkpoint("load", "plain"),
 )
 """All cases, in the order of the report."""

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.cases import CASES, KINDS, Case
+from tests.benchmarks.cases import CASES, KINDS, STATE, Case
 from tests.benchmarks.rig import BUCKET, Rig
 
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ class Measured:
         requests: that the server counted.
         bytes_sent: by the server, headers included.
         connections: that the server saw opened.
+        bytes_received: by the server, headers included.
     """
 
     objects: int
@@ -148,6 +149,7 @@ class Measured:
     requests: int
     bytes_sent: int
     connections: int
+    bytes_received: int = 0
 
     @property
     def cpu_microseconds_per_object(self) -> float:
@@ -172,7 +174,7 @@ class Measured:
     @classmethod
     def of(cls, values: dict[str, float]) -> Measured:
         """Return what ``asdict`` was given, other keys left out."""
-        return cls(**{one.name: values[one.name] for one in fields(cls)})  # type: ignore[arg-type]
+        return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})  # type: ignore[arg-type]
 
 
 def _cpu_seconds() -> float:
@@ -213,7 +215,12 @@ def _measure(job: Job, read: Read) -> Measured:
         after["requests"] - before["requests"],
         after["bytes"] - before["bytes"],
         after["connections"] - before["connections"],
+        after["received"] - before["received"],
     )
+
+
+def _module(job: Job) -> str:
+    return "states" if job.case.kind == STATE else _MODULES[job.client.partition("/")[0]]
 
 
 def main(arguments: list[str]) -> None:
@@ -221,7 +228,7 @@ def main(arguments: list[str]) -> None:
     rig, name, client, objects = arguments
     case = next(case for case in CASES if case.name == name)
     job = Job(Rig.from_json(rig), case, client, int(objects))
-    module = importlib.import_module(f"tests.benchmarks.{_MODULES[client.partition('/')[0]]}")
+    module = importlib.import_module(f"tests.benchmarks.{_module(job)}")
     read: Read = module.prepare(job)
     measured = asdict(_measure(job, read))
     sys.stdout.write(f"\n{json.dumps(measured)}\n")

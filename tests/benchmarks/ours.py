@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from providers import Options
     from tests.benchmarks.measure import Job, Read
 
-__all__ = ["prepare"]
+__all__ = ["options", "prepare", "touched"]
 
 
 def prepare(job: Job) -> Read:
@@ -24,7 +24,7 @@ def prepare(job: Job) -> Read:
     return _WAYS[job.way](job)
 
 
-def _options(job: Job) -> Options:
+def options(job: Job) -> Options:
     ca_file = job.rig.ca_file if job.case.profile == "tls" else None
     if job.case.cloud == "gs":
         return GCSOptions(endpoint=job.endpoint, ca_file=ca_file)
@@ -46,7 +46,7 @@ def _options(job: Job) -> Options:
 
 
 def _get_many(job: Job) -> Read:
-    provider = open_provider(f"{job.case.cloud}://{BUCKET}", options=_options(job))
+    provider = open_provider(f"{job.case.cloud}://{BUCKET}", options=options(job))
     transfer = TransferOptions()
 
     def read(keys: list[str]) -> Totals:
@@ -69,7 +69,7 @@ def _map_batches(job: Job) -> Read:
 
     def make(prefix: str) -> MapDataset[bytes]:
         uri = f"{job.case.cloud}://{BUCKET}/{prefix}"
-        return MapDataset.from_prefix(uri, transform=bytes_of, options=_options(job))
+        return MapDataset.from_prefix(uri, transform=bytes_of, options=options(job))
 
     def read(dataset: MapDataset[bytes]) -> Totals:
         size_bytes, batch = 0, job.case.batch_size
@@ -104,11 +104,11 @@ def _dataset(job: Job, kind: Any, prefix: str, **settings: Any) -> Any:
     from connector import bytes_of
 
     uri = f"{job.case.cloud}://{BUCKET}/{prefix}"
-    return kind.from_prefix(uri, transform=bytes_of, options=_options(job), **settings)
+    return kind.from_prefix(uri, transform=bytes_of, options=options(job), **settings)
 
 
 def _read_into(job: Job) -> Read:
-    provider = open_provider(f"{job.case.cloud}://{BUCKET}", options=_options(job))
+    provider = open_provider(f"{job.case.cloud}://{BUCKET}", options=options(job))
     provider.get(job.keys[0], ByteRange(0, 1))
     info = provider.head(job.keys[0])
     buffer = touched(job.size_bytes)
@@ -119,7 +119,7 @@ def _reader(job: Job) -> Read:
     from connector import Checkpoint
 
     name = job.keys[0].removeprefix(job.prefix)
-    checkpoint = Checkpoint(job.uri, options=_options(job))
+    checkpoint = Checkpoint(job.uri, options=options(job))
     buffer = memoryview(touched(job.size_bytes))
 
     def read() -> Totals:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.cases import CASES, Case, Metric, Target
+from tests.benchmarks.cases import CASES, STATE, Case, Metric, Target
 from tests.benchmarks.plots import Panel, draw
 from tests.benchmarks.results import Results, Summary, ratio, summarize
 
@@ -32,6 +33,7 @@ _PICTURES = {
     "oss": ("oss-slow",),
     "large": ("large",),
     "medium": ("medium",),
+    "checkpoints": ("save-", "load-"),
 }
 _SMALL = 10
 
@@ -119,7 +121,8 @@ def _case(case: Case, summaries: list[Summary], pictures: dict[str, str]) -> str
     # Time and work, whatever the case's goals go by.
     metrics += [m for m in _also(case) if m not in metrics]
     head = ["client", *(_UNITS[metric] for metric in metrics)]
-    head += ["requests/object", "client's core busy", "server's core busy"]
+    head += ["requests/object", "MB sent", "MB received"]
+    head += ["client's core busy", "server's core busy"]
     rows = (_client_row(one, metrics) for one in summaries if one.runs)
     parts.append(_table(head, rows))
     failures = [f"- `{one.client}` failed: `{_line(one.error)}`" for one in summaries if one.error]
@@ -129,7 +132,7 @@ def _case(case: Case, summaries: list[Summary], pictures: dict[str, str]) -> str
 
 
 def _also(case: Case) -> tuple[Metric, ...]:
-    if case.kind == "1g":
+    if case.kind in {"1g", STATE}:
         return ("megabytes_per_second",)
     return ("samples_per_second", "cpu_microseconds_per_object")
 
@@ -139,9 +142,16 @@ def _client_row(one: Summary, metrics: list[Metric]) -> list[str]:
         one.client,
         *(_spread(one, metric) for metric in metrics),
         f"{one.per_object('requests'):.3g}",
+        _megabytes(one, "bytes_sent"),
+        _megabytes(one, "bytes_received"),
         f"{one.client_load:.0%}",
         f"{one.server_load:.0%}",
     ]
+
+
+def _megabytes(one: Summary, name: str) -> str:
+    values: list[int] = [getattr(run, name) for run in one.runs]
+    return _number(statistics.median(values) / 1e6)
 
 
 def _spread(one: Summary, metric: Metric) -> str:

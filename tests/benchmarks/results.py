@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.benchmarks.cases import ANY_PEER
 from tests.benchmarks.measure import Measured
 
 if TYPE_CHECKING:
@@ -213,13 +214,18 @@ class Ratio:
     theirs: str
 
 
+def _is_peer(one: Summary, target: Target) -> bool:
+    package = one.client.partition("/")[0]
+    return package == target.peer or (target.peer == ANY_PEER and package != "connector")
+
+
 def ratio(summaries: list[Summary], target: Target) -> Ratio | None:
     """Return how a target came out; None: one of the two has no run.
 
     Ours is the first client of the case: a row has one claim. The peer counts by its best way.
     """
     ours = summaries[0]
-    theirs = [one for one in summaries if one.client.partition("/")[0] == target.peer and one.runs]
+    theirs = [one for one in summaries[1:] if one.runs and _is_peer(one, target)]
     if not ours.runs or (target.peer and not theirs):
         return None
     value, peer = ours.median(target.metric), ""

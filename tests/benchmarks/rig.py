@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import os
 import random
@@ -23,7 +24,7 @@ from urllib.request import urlopen
 import fastcrc
 import google_crc32c
 
-from tests.benchmarks.cases import KINDS
+from tests.benchmarks.cases import KINDS, STATE
 from tests.benchmarks.certificates import make_certificates
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ __all__ = ["BUCKET", "Rig", "serve"]
 BUCKET = "bkt"
 HOSTS = {"s3": "s3-local.test", "gs": "gcs-local.test", "oss": "oss-local.test"}
 _TEMPLATES = Path(__file__).with_name("rig")
-_LATENCY_SECONDS = {"plain": 0.0, "slow": 0.02, "tls": 0.0}
+_LATENCY_SECONDS = {"plain": 0.0, "slow": 0.02, "tls": 0.0, "capped": 0.02}
+# Bytes a second of one connection, up and down; 0: as fast as it goes.
+_RATES = {"capped": (25_000_000, 50_000_000)}
 _COMPOSED = "100k"  # the one kind that is composed
 _MAX_SOURCES = 32
 # S3 and OSS tell entity tags as they like; nginx's own is MODIFIED and the size.
@@ -129,8 +132,11 @@ def _pinned(place: int, command: list[str]) -> list[str]:
 
 
 @contextmanager
-def serve() -> Iterator[Rig]:
+def serve(tensors: int = 0) -> Iterator[Rig]:
     """Run the server in memory while the context is open.
+
+    Args:
+        tensors: of the saved state that it has; 0: it has none.
 
     Raises:
         RuntimeError: it does not start; the message has its log.
@@ -142,7 +148,7 @@ def serve() -> Iterator[Rig]:
         directory.chmod(0o755)
         _write_hosts(directory)
         make_certificates(directory, [*HOSTS.values(), f"*.{HOSTS['oss']}"])
-        files = _write_files(directory)
+        files = _write_files(directory, tensors)
         (directory / "nginx.conf").write_text(_configuration(rig, files))
         nginx = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
         if nginx is None:
@@ -200,7 +206,7 @@ def _write_hosts(directory: Path) -> None:
 # ---- Objects -------------------------------------------------------------------------------
 
 
-def _write_files(directory: Path) -> dict[str, dict[str, Any]]:
+def _write_files(directory: Path, tensors: int) -> dict[str, dict[str, Any]]:
     """Write one file for each kind of object, and its composites; return their sums."""
     target = directory / "files"
     target.mkdir()
@@ -209,9 +215,12 @@ def _write_files(directory: Path) -> dict[str, dict[str, Any]]:
     contents = {
         kind: (block * -(-size // len(block)))[:size]  # rounded up
         for kind, size in KINDS.items()
+        if kind != STATE
     }
     for count in range(1, _MAX_SOURCES + 1):
         contents[f"{_COMPOSED}-x{count}"] = contents[_COMPOSED] * count
+    if tensors:
+        contents[STATE] = _saved(tensors)
     files = {}
     for name, content in contents.items():
         path = target / f"{name}.bin"
@@ -219,6 +228,16 @@ def _write_files(directory: Path) -> dict[str, dict[str, Any]]:
         os.utime(path, (_MODIFIED, _MODIFIED))
         files[name] = _sums(content, composite="-x" in name)
     return files
+
+
+def _saved(tensors: int) -> bytes:
+    import torch
+
+    from tests.benchmarks.states import make_state
+
+    file = io.BytesIO()
+    torch.save(make_state(tensors), file)
+    return file.getvalue()
 
 
 def _sums(content: bytes, *, composite: bool) -> dict[str, Any]:
@@ -275,6 +294,7 @@ def _map(name: str, values: dict[str, str]) -> str:
 
 def _server(template: Template, rig: Rig, profile: str, cloud: str) -> str:
     latency, host = _LATENCY_SECONDS[profile], HOSTS[cloud]
+    up, down = _RATES.get(profile, (0, 0))
     headers = _HEADERS[cloud]
     return template.safe_substitute(
         PORT=rig.ports[profile],
@@ -285,6 +305,8 @@ def _server(template: Template, rig: Rig, profile: str, cloud: str) -> str:
         DIRECTORY=rig.directory,
         CLOUD=cloud,
         LATENCY=latency,
+        UPLOAD_RATE=up,
+        DOWNLOAD_RATE=down,
         SLEEP=f"access_by_lua_block {{ ngx.sleep({latency}) }}" if latency else "",
         HEADERS="\n".join(f'add_header {name} "{value}";' for name, value in headers.items()),
     )

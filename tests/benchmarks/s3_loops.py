@@ -10,13 +10,19 @@ from tests.benchmarks.rig import BUCKET
 if TYPE_CHECKING:
     from tests.benchmarks.measure import Job, Read
 
-__all__ = ["prepare"]
+__all__ = ["open_client", "prepare"]
 
 _THREADS = 32
 
 
 def prepare(job: Job) -> Read:
     """Return the client's read."""
+    client = open_client(job, in_rust=job.way == "rust-threads")
+    return pooled(job, lambda key: len(client.read(key)), _THREADS)
+
+
+def open_client(job: Job, *, in_rust: bool) -> Any:
+    """Return a client of the rig."""
     from multistorageclient import StorageClient, StorageClientConfig
 
     options: dict[str, Any] = {
@@ -25,7 +31,7 @@ def prepare(job: Job) -> Read:
         "region_name": "us-east-1",
         "max_pool_connections": _THREADS,
     }
-    if job.way == "rust-threads":
+    if in_rust:
         options["rust_client"] = {"allow_http": True}
     credentials = {"access_key": "benchmark", "secret_key": "benchmark-secret"}
     profile = {
@@ -33,5 +39,4 @@ def prepare(job: Job) -> Read:
         "credentials_provider": {"type": "S3Credentials", "options": credentials},
     }
     config = StorageClientConfig.from_dict({"profiles": {"rig": profile}}, profile="rig")
-    client = StorageClient(config)
-    return pooled(job, lambda key: len(client.read(key)), _THREADS)
+    return StorageClient(config)

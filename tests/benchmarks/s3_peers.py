@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.measure import Job, Read
 
-__all__ = ["prepare"]
+__all__ = ["open_obstore", "prepare"]
 
 _IN_FLIGHT = 32
 _RANGE_BYTES = 8 << 20
@@ -37,7 +37,7 @@ def prepare(job: Job) -> Read:
 # ---- obstore -------------------------------------------------------------------------------
 
 
-def _obstore(job: Job) -> Any:
+def open_obstore(job: Job) -> Any:
     from obstore.store import S3Store
 
     options: dict[str, Any] = {"allow_http": True}
@@ -55,7 +55,7 @@ def _obstore(job: Job) -> Any:
 
 
 def _obstore_async(job: Job) -> Read:
-    store = _obstore(job)
+    store = open_obstore(job)
 
     async def get_all(keys: list[str]) -> Totals:
         left, lengths = iter(keys), list[int]()
@@ -74,13 +74,13 @@ def _obstore_async(job: Job) -> Read:
 
 
 def _obstore_threads(job: Job) -> Read:
-    store = _obstore(job)
+    store = open_obstore(job)
     return pooled(job, lambda key: len(store.get(key).bytes()), _IN_FLIGHT)
 
 
 def _obstore_get(job: Job) -> Read:
     """One request; the body is obstore's own buffer."""
-    store = _obstore(job)
+    store = open_obstore(job)
     store.get_range(job.keys[0], start=0, length=1)
 
     def read() -> Totals:
@@ -92,7 +92,7 @@ def _obstore_get(job: Job) -> Read:
 
 def _obstore_ranges(job: Job) -> Read:
     """Parallel ranges, copied into the caller's buffer as they come."""
-    store = _obstore(job)
+    store = open_obstore(job)
     store.get_range(job.keys[0], start=0, length=1)
     buffer = memoryview(touched(job.size_bytes))
 

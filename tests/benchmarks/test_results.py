@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.benchmarks.cases import CASES, Target, named
+from tests.benchmarks.cases import ANY_PEER, CASES, Target, named
 from tests.benchmarks.measure import Measured
 from tests.benchmarks.report import write
 from tests.benchmarks.results import Results, Run, ratio, summarize
@@ -105,5 +105,40 @@ def test_every_case_begins_with_ours_and_has_the_peers_of_its_targets() -> None:
     for case in CASES:
         packages = {client.package for client in case.clients}
         assert case.clients[0].package == "connector"
-        assert {target.peer for target in case.targets} - {""} <= packages
+        assert {target.peer for target in case.targets} - {"", ANY_PEER} <= packages
     assert len({case.name for case in CASES}) == len(CASES)
+
+
+def test_any_peer_is_the_best_of_all_and_never_ours() -> None:
+    """Each metric has its own best peer; our other ways are none."""
+    told = results(
+        **{
+            "connector/get_many": [0.3],
+            "connector/map-batches": [0.1],
+            "obstore/async": [0.6],
+            "boto3/threads": [0.2],
+        }
+    )
+    found = ratio(summarize(told, CASE), Target(ANY_PEER, "cpu_microseconds_per_object", 1))
+    assert found is not None
+    assert found.theirs == "boto3/threads"
+    assert found.value == pytest.approx(1.5)
+    assert not found.reached
+
+
+def test_any_peer_needs_a_peer_that_ran() -> None:
+    """Where every peer failed there is no ratio."""
+    told = results(**{"connector/get_many": [0.3], "connector/map-batches": [0.1]})
+    target = Target(ANY_PEER, "cpu_microseconds_per_object", 1)
+    assert ratio(summarize(told, CASE), target) is None
+
+
+def test_bytes_up_and_down_are_in_the_report(tmp_path: Path) -> None:
+    """What the server sent and received stands beside each client; old results had no uploads."""
+    told = results()
+    one = replace(measured(0.3), bytes_sent=2_000_000, bytes_received=50_000_000)
+    told.add(Run(CASE.name, "connector/get_many", 0, one), "2026-01-02")
+    write(told, tmp_path)
+    assert "| 2.00 | 50 |" in (tmp_path / "benchmarks.md").read_text()
+    old = {k: v for k, v in asdict(one).items() if k != "bytes_received"}
+    assert Measured.of(old).bytes_received == 0

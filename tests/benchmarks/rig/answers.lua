@@ -3,6 +3,8 @@
 -- Keys are KIND/COUNT/NUMBER, seven digits: `100k/20000/0000123.bin` is one of 20,000 objects
 -- of kind `100k`. No name is stored anywhere: a prefix holds as many objects as it says.
 
+local uploads = require("uploads")
+
 local answers = {}
 local sizes, etags, crcs = {}, {}, {}
 local composed = {}
@@ -141,6 +143,7 @@ function answers.answer()
         return list_json(arguments)
     end
     sleep(latency)
+    if ngx.var.cloud == "s3" and uploads.answer(method, path) then return end
     name = path:match("^/storage/v1/b/bkt/o/(.+)/compose$")
     if name and method == "POST" then return compose(name) end
     name = path:match("^/storage/v1/b/bkt/o/(.+)$")
@@ -163,17 +166,18 @@ end
 
 -- ---- Counters: of the one worker, so plain numbers ------------------------------------------
 
-local requests, bytes, connections = 0, 0, 0
+local requests, bytes, received, connections = 0, 0, 0, 0
 
 function answers.count()
     requests, bytes = requests + 1, bytes + tonumber(ngx.var.bytes_sent)
+    received = received + tonumber(ngx.var.request_length)
     if ngx.var.connection_requests == "1" then connections = connections + 1 end
 end
 
 function answers.counters()
     print_json(string.format(
-        '{"requests":%d,"bytes":%d,"connections":%d,"worker":%d}',
-        requests, bytes, connections, ngx.worker.pid()))
+        '{"requests":%d,"bytes":%d,"received":%d,"connections":%d,"worker":%d}',
+        requests, bytes, received, connections, ngx.worker.pid()))
 end
 
 return answers
