@@ -13,7 +13,8 @@ __all__ = ["PartSizes"]
 
 _GROWTH_STEPS = 10
 """Parts of an object of unknown size double after every tenth of the parts there may be: after
-1,000 on every cloud, so that 10,000 parts of 16 MiB to 5 GiB hold 12 TiB."""
+1,000 on every cloud, so that 10,000 parts of 16 MiB to 5 GiB hold 12 TiB. Beyond a hint they double
+after every tenth of those left, so that a hint that was far too small is no harm."""
 
 _HINT_SLACK = 8
 """A hint may fall short by an eighth: torch.save adds to what the tensors hold."""
@@ -41,11 +42,11 @@ class PartSizes:
         self.put_bytes = min(transfer.multipart_threshold_bytes, limits.max_put_bytes)
         self.first = part_size(total, transfer.part_size_bytes, limits)
         self._planned = -(-size_hint // self.first)
+        self._step = max(1, (limits.max_parts - self._planned) // _GROWTH_STEPS)
 
     def of(self, number: int) -> int:
         """Return the size of a part: the planned one, growing where the plan ends."""
         if self._limits.equal_parts:
             return self.first
         unplanned = max(0, number - 1 - self._planned)
-        doublings = unplanned // max(1, self._limits.max_parts // _GROWTH_STEPS)
-        return min(self.first << doublings, self._limits.max_part_bytes)
+        return min(self.first << unplanned // self._step, self._limits.max_part_bytes)

@@ -53,7 +53,7 @@ class ObjectWriter(BinaryFile):
     ones go in parts, ``transfer.max_parts_in_flight`` at once, while the caller goes on; the
     writer holds those and one that it fills, within its share of ``transfer.max_unsent_bytes``.
     What a part fails with is raised by the next ``write``, or by ``close``. Without a
-    ``size_hint`` parts double with every tenth of the parts that the store allows, after
+    ``size_hint``, or beyond it, parts double with every tenth of the parts that are left, after
     16 GiB with the default sizes, so that an object of any size fits.
 
     Belongs to one thread at a time, and to the process that opened it: a forked child can
