@@ -131,5 +131,5 @@ def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -
 
 def _bytes(tensor: Tensor) -> memoryview:
     dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    values: Any = dense.reshape(-1).view(torch.uint8).numpy()  # a buffer, which its stubs do not tell
+    values: Any = dense.reshape(-1).view(torch.uint8).numpy()  # its stubs tell no buffer
     return memoryview(values)
