@@ -25,6 +25,7 @@ def prepare(job: Job) -> Read:
 
 
 def options(job: Job) -> Options:
+    """Return what points a provider at the rig."""
     ca_file = job.rig.ca_file if job.case.profile == "tls" else None
     if job.case.cloud == "gs":
         return GCSOptions(endpoint=job.endpoint, ca_file=ca_file)

@@ -38,6 +38,7 @@ def prepare(job: Job) -> Read:
 
 
 def open_obstore(job: Job) -> Any:
+    """Return a store that is the rig's bucket."""
     from obstore.store import S3Store
 
     options: dict[str, Any] = {"allow_http": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import uuid
@@ -140,13 +141,21 @@ def _obstore(job: Job) -> Any:
     def save(state: State, key: str) -> None:
         store.put(key, _bytes_of(state), chunk_size=_PART_BYTES, max_concurrency=_IN_FLIGHT)
 
+    async def fill(buffer: bytearray, key: str) -> None:
+        starts = iter(range(0, len(buffer), _PART_BYTES))
+
+        async def fill_some() -> None:
+            for start in starts:
+                end = min(start + _PART_BYTES, len(buffer))
+                body = await store.get_range_async(key, start=start, end=end)
+                buffer[start:end] = memoryview(body)
+
+        await asyncio.gather(*(fill_some() for _ in range(_IN_FLIGHT)))
+
     def load(key: str) -> Any:
-        size = store.head(key)["size"]
-        starts = list(range(0, size, _PART_BYTES))
-        ends = [min(start + _PART_BYTES, size) for start in starts]
-        # Ranges next to each other are one request unless it is told otherwise.
-        parts = store.get_ranges(key, starts=starts, ends=ends, coalesce=0)
-        return torch.load(io.BytesIO(b"".join(parts)), weights_only=True)
+        buffer = bytearray(store.head(key)["size"])
+        asyncio.run(fill(buffer, key))
+        return torch.load(io.BytesIO(buffer), weights_only=True)
 
     return save, load
 
