@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from connector.checkpoint import Checkpoint
 from connector.reader import ObjectReader
-from providers import IntegrityError, UnavailableError
+from providers import ByteRange, IntegrityError, ObjectInfo, UnavailableError
 from providers.counters import snapshot
 from tests.connector.store import S3Store
 from tests.connector.watched import Watched
@@ -78,6 +78,40 @@ def test_ranges_of_a_sequence_go_at_once() -> None:
     provider.before_get = meet
     assert b"".join(iter(lambda: file.read(KIB), b"")) == BODY
     assert provider.fetched() == len(BODY)
+
+
+class _Overtaken(Watched):
+    """A bucket in which one piece comes only after eight of those behind it."""
+
+    late: int | None = None
+    behind = 0
+
+    def _get(self, key: str, byte_range: ByteRange | None, if_match: ObjectInfo | None) -> bytes:
+        assert byte_range is not None
+        with self.turn:
+            if self.late is None and byte_range.start >= 400 * KIB:
+                self.late = byte_range.start
+        if byte_range.start == self.late:
+            with self.turn:
+                assert self.turn.wait_for(lambda: self.behind >= 8, PATIENCE_SECONDS)
+        body = super()._get(key, byte_range, if_match)
+        with self.turn:
+            self.behind += self.late is not None and byte_range.start > self.late
+            self.turn.notify_all()
+        return body
+
+    def __init__(self) -> None:
+        super().__init__(**SMALL)
+        self.turn = threading.Condition()
+
+
+def test_a_piece_that_comes_late_keeps_its_place() -> None:
+    """Pieces that overtake one another are read in their order."""
+    data = random.Random(5).randbytes(MIB)  # noqa: S311 not a secret
+    provider = _Overtaken()
+    file = provider.open(data)
+    assert b"".join(iter(lambda: file.read(KIB), b"")) == data
+    assert provider.late is not None
 
 
 def test_what_is_held_stays_within_the_bound() -> None:
