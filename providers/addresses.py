@@ -10,14 +10,14 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from providers.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BucketAddress", "Style", "encode_key", "encode_query", "is_address"]
+__all__ = ["BucketAddress", "Style", "encode_key", "encode_query", "is_address", "key_in"]
 
 Style = Literal["path", "virtual", "bound"]
 """Where the bucket's name goes: into the path, before the host, or nowhere since the endpoint
@@ -88,6 +88,20 @@ class BucketAddress:
     def url(self, path: str, query: str = "") -> str:
         """Join a path of ``path`` and a query of ``encode_query`` to the URL to ask for."""
         return f"{self.origin}{path}?{query}" if query else f"{self.origin}{path}"
+
+
+def key_in(url: str, bucket: str, *, bound: bool = False) -> str:
+    """Return the key of the object that a URL asks for.
+
+    Args:
+        url: made by ``BucketAddress``.
+        bucket: may be before the host, or the first word of the path.
+        bound: the host stands for the bucket.
+    """
+    parts = urlsplit(url)
+    path = unquote(parts.path[1:])
+    hosted = bound or (parts.hostname or "").startswith(f"{bucket}.")
+    return path if hosted else path.removeprefix(f"{bucket}/")
 
 
 def _split(endpoint: str) -> tuple[SplitResult, str]:

@@ -8,10 +8,10 @@ from datetime import datetime, timezone
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
 
+from providers.addresses import key_in
 from providers.answers import SKEWED, user_metadata
 from providers.clients import ClientSlot
 from providers.errors import IntegrityError, ProviderError, ServiceError
@@ -327,19 +327,13 @@ class OSSProvider(HttpProvider):
     def explain(
         self, request: HttpRequest | None, status: int, headers: Mapping[str, str], body: bytes
     ) -> ProviderError:
-        key = self._key_of(request.url) if request else ""
+        key = key_in(request.url, self.bucket, bound=self.options.cname) if request else ""
         operation = operation_of(request)
         error = error_of_answer(Subject(self.uri(key), operation), status, headers, body)
         self._told = fields_of(headers, body)
         if error.code == SKEWED:
             self.note_time(headers)
         return error
-
-    def _key_of(self, url: str) -> str:
-        parts = urlsplit(url)
-        path = unquote(parts.path[1:])
-        hosted = self.options.cname or (parts.hostname or "").startswith(f"{self.bucket}.")
-        return path if hosted else path.removeprefix(f"{self.bucket}/")
 
     @override
     def describe(self, key: str, headers: Mapping[str, str]) -> ObjectInfo:

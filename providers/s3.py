@@ -8,10 +8,10 @@ from functools import partial
 from http import HTTPStatus
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, cast
-from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
 
+from providers.addresses import key_in
 from providers.answers import SKEWED, parse_error_xml, user_metadata
 from providers.clients import ClientSlot
 from providers.errors import (
@@ -393,7 +393,7 @@ class S3Provider(HttpProvider):
     def explain(
         self, request: HttpRequest | None, status: int, headers: Mapping[str, str], body: bytes
     ) -> ProviderError:
-        uri = self.uri(self._key_of(request.url) if request else "")
+        uri = self.uri(key_in(request.url, self.bucket) if request else "")
         operation = operation_of(request)
         fields = parse_error_xml(body)
         error = error_of_answer(uri, operation, status, headers, fields)
@@ -404,12 +404,6 @@ class S3Provider(HttpProvider):
             fields.get("Region"),
         )
         return error
-
-    def _key_of(self, url: str) -> str:
-        parts = urlsplit(url)
-        path = unquote(parts.path[1:])
-        hosted = (parts.hostname or "").startswith(f"{self.bucket}.")
-        return path if hosted else path.removeprefix(f"{self.bucket}/")
 
     @override
     def describe(self, key: str, headers: Mapping[str, str]) -> ObjectInfo:
