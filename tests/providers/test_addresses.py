@@ -2,7 +2,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from providers.addresses import BucketAddress, Style
+from providers.addresses import BucketAddress, Style, key_in
 from providers.errors import SettingsError
 
 
@@ -29,6 +29,15 @@ def test_path_of_the_bucket_itself(style: Style, root: str) -> None:
     """A listing asks for the bucket's own path."""
     address = BucketAddress.at("https://s3.example", "bucket", style)
     assert address.url(address.path(), "list-type=2") == f"{address.origin}{root}?list-type=2"
+
+
+@pytest.mark.parametrize("style", ["path", "virtual", "bound"])
+@pytest.mark.parametrize("key", ["a//b", "bucket/a b", "a?b#c%2F", "/a", "é"])
+def test_key_in_a_url(style: Style, key: str) -> None:
+    """An error names the object that was asked for, wherever the URL has the bucket."""
+    address = BucketAddress.at("https://s3.example:9000", "bucket", style)
+    url = address.url(address.path(key), "partNumber=1")
+    assert key_in(url, "bucket", bound=style == "bound") == key
 
 
 @pytest.mark.parametrize(
