@@ -29,7 +29,7 @@ def test_it_grows_while_latency_stays() -> None:
     demand = Demand()
     seen = []
     for _ in range(4):
-        rounds(demand, 1, carried=1e9, latency_seconds=0.02, most=1000)
+        rounds(demand, 1, carried=1e9, latency_seconds=0.2, most=1000)
         seen.append(demand.wanted)
     assert seen == [32, 64, 128, 256]
 
@@ -60,6 +60,17 @@ def test_it_never_starves() -> None:
     demand.learn(100_000, 0.001, 1)
     rounds(demand, 20, carried=10, latency_seconds=0.001, most=1000)
     assert demand.wanted == 8
+
+
+@pytest.mark.parametrize(("size_bytes", "fewest"), [(1000, 48), (100_000, 41), (8_000_000, 8)])
+def test_what_is_soon_there_comes_in_large_turns(size_bytes: int, fewest: int) -> None:
+    """Where nobody waits for it, a few bodies more are under way: that is less CPU for each."""
+    demand = Demand()
+    demand.learn(size_bytes, 0.0001, 1)
+    for _ in range(20):
+        for _ in range(demand.wanted):
+            demand.learn(size_bytes, demand.wanted * 0.0001, demand.wanted)
+    assert demand.wanted == fewest
 
 
 def test_sizes_have_latencies_of_their_own() -> None:
