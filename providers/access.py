@@ -30,6 +30,9 @@ _RENEW_BETWEEN = 0.8, 0.9
 """Of what is left of their life when credentials arrive; each process draws its own moment."""
 _SAME_SECONDS = 2.0
 """Answers tell the time in whole seconds."""
+_REFUSED_SECONDS = 15 * 60.0
+"""Source: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+(RequestTimeTooSkewed), read 2026-12-01."""
 _AGAIN_SECONDS = 5.0
 """How soon an early renewal that failed is tried again."""
 _STORM_SECONDS = 1.0
@@ -91,6 +94,11 @@ class Clock:
     def note(self, service_seconds: float) -> None:
         """Remember what time an answer says it is."""
         self._told = service_seconds - time.time()
+
+    @property
+    def is_far_off(self) -> bool:
+        """Whether this machine's is so far off that a service refuses what was signed by it."""
+        return self._told is not None and abs(self._told) > _REFUSED_SECONDS
 
     def correct(self) -> bool:
         """Go by the service's clock from now on; False where no answer told the time."""

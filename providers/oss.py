@@ -7,7 +7,7 @@ import hashlib
 from datetime import datetime, timezone
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from typing_extensions import override
 
@@ -17,7 +17,7 @@ from providers.clients import ClientSlot
 from providers.errors import IntegrityError, ProviderError, ServiceError
 from providers.http_provider import HttpProvider, operation_of
 from providers.options import OSSOptions, TransferOptions
-from providers.oss_access import Credentials, OSSAccess, bucket_address
+from providers.oss_access import OSSAccess, bucket_address
 from providers.oss_answers import (
     METADATA_PREFIX,
     Subject,
@@ -85,7 +85,12 @@ class OSSProvider(HttpProvider):
         self._told: Mapping[str, str] = {}
         self._slot: ClientSlot[OSSClient] = ClientSlot(
             lambda: open_client(
-                bucket, self.options, self.transfer, self.connection, self._credentials
+                bucket,
+                self.options,
+                self.transfer,
+                self.connection,
+                self._current_access(),
+                self.clock,
             )
         )
 
@@ -93,7 +98,7 @@ class OSSProvider(HttpProvider):
     def client(self) -> OSSClient:
         """This process's client, with the credentials that reads are signed with."""
         client = self._slot.get()
-        if client.credentials != self._credentials():
+        if client.credentials != self._current_access().credentials:
             self._slot.drop()
             client = self._slot.get()
         return client
@@ -181,11 +186,10 @@ class OSSProvider(HttpProvider):
             None if options.anonymous else find_credentials(options, self.bucket),
         )
 
-    def _credentials(self) -> Credentials | None:
+    def _current_access(self) -> OSSAccess:
         """Return what every request is signed with, whoever sends it."""
         self.access.get()
-        found = self.access.access
-        return found.credentials if isinstance(found, OSSAccess) else None
+        return cast("OSSAccess", self.access.access)
 
     @override
     def _read_headers(
@@ -321,7 +325,11 @@ class OSSProvider(HttpProvider):
     @override
     def _translate(self, error: Exception, operation: str, key: str) -> ProviderError | None:
         self._told = fields_of_sdk(error)
-        return translate(error, Subject(self.uri(key), operation), self.options.endpoint or "")
+        subject = Subject(self.uri(key), operation)
+        explained = translate(error, subject, self.options.endpoint or "")
+        if explained is not None and explained.code == SKEWED:
+            self.note_time(getattr(error, "headers", {}))
+        return explained
 
     @override
     def explain(
@@ -351,7 +359,7 @@ class OSSProvider(HttpProvider):
             self._slot.drop()
             self.access.drop()
             return True
-        used = self._credentials() if error.code in _EXPIRED else None
+        used = self._current_access().credentials if error.code in _EXPIRED else None
         if used is None or used.literal or not used.security_token:
             return False
         fresh = environment_credentials()

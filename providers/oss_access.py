@@ -62,7 +62,7 @@ class OSSAccess(Access):
     @override
     def signer(self, now: Callable[[], float]) -> Sign:
         address, bucket = self.address, self.bucket
-        signed = self._signed(now)
+        signed = self.signed(now)
 
         def sign(
             key: str,
@@ -77,7 +77,8 @@ class OSSAccess(Access):
 
         return sign
 
-    def _signed(self, now: Callable[[], float]) -> Callable[..., dict[str, str]] | None:
+    def signed(self, now: Callable[[], float]) -> Callable[..., dict[str, str]] | None:
+        """Return the ``sign`` of the signer; None: requests go unsigned."""
         used = self.credentials
         if used is None:
             return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from providers.addresses import encode_query
 from providers.errors import AccessDeniedError, SettingsError
 from providers.oss_access import Credentials
 from providers.oss_regions import region_of
@@ -16,8 +17,10 @@ from providers.oss_regions import region_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from providers.access import Clock
     from providers.connections import Connection
     from providers.options import OSSOptions, TransferOptions
+    from providers.oss_access import OSSAccess
 
 __all__ = [
     "OSSClient",
@@ -169,16 +172,25 @@ def open_client(
     options: OSSOptions,
     transfer: TransferOptions,
     connection: Connection,
-    find: Callable[[], Credentials | None],
+    access: OSSAccess,
+    clock: Clock,
 ) -> OSSClient:
     """Make the client of a bucket, with resolved options. Sends nothing.
+
+    Args:
+        bucket: its name.
+        options: resolved ones.
+        transfer: timeouts and the number of connections.
+        connection: how the store is reached.
+        access: what reads are signed with, and all else.
+        clock: signatures go by.
 
     Raises:
         SettingsError: oss2 is not installed.
     """
     oss2 = _load()
-    credentials = find()
-    auth = _auth(oss2, credentials, options)
+    signed = access.signed(clock)
+    auth = oss2.AnonymousAuth() if signed is None else _Auth(signed)
     session = oss2.Session(pool_size=transfer.max_connections)
     # The environment is read once, for reads and all else alike.
     session.session.trust_env = False
@@ -203,7 +215,7 @@ def open_client(
     return OSSClient(
         waiting(transfer.first_byte_timeout_seconds),
         waiting(transfer.completion_timeout_seconds),
-        credentials,
+        access.credentials,
     )
 
 
@@ -222,14 +234,16 @@ def _load() -> Any:
     return oss2
 
 
-def _auth(oss2: Any, credentials: Credentials | None, options: OSSOptions) -> Any:
-    if credentials is None:
-        return oss2.AnonymousAuth()
-    kind = oss2.ProviderAuthV4 if options.signature_version == "v4" else oss2.ProviderAuth
-    return kind(
-        oss2.StaticCredentialsProvider(
-            credentials.access_key_id,
-            credentials.access_key_secret,
-            credentials.security_token or "",
-        )
-    )
+class _Auth:
+    """Signs what oss2 sends as reads are signed; oss2's own goes by this machine's clock alone.
+
+    Args:
+        sign: of ``OSSV4`` or ``OSSV1``.
+    """
+
+    def __init__(self, sign: Callable[..., dict[str, str]]) -> None:
+        self._sign = sign
+
+    def _sign_request(self, request: Any, bucket: str, key: str) -> None:
+        query = encode_query(request.params)
+        request.headers.update(self._sign(request.method, bucket, key, query, request.headers))

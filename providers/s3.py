@@ -34,7 +34,7 @@ from providers.s3_answers import (
     unquoted,
 )
 from providers.s3_client import Clients, ReadableBody, is_directory, is_of_amazon, open_clients
-from providers.s3_errors import told_region, translate
+from providers.s3_errors import headers_of, told_region, translate
 from providers.s3_storing import storing_arguments, storing_headers
 from providers.s3_uploads import S3Upload, uploads_page
 from providers.values import ByteRange, Limits, ObjectInfo
@@ -80,7 +80,7 @@ class S3Provider(HttpProvider):
     def _reopen(self) -> None:
         """Have the next request open new clients; those under way keep theirs."""
         self._slot: ClientSlot[Clients] = ClientSlot(
-            partial(open_clients, self.bucket, self.options, self.transfer)
+            partial(open_clients, self.bucket, self.options, self.transfer, self.clock)
         )
         self.access.drop()
 
@@ -387,7 +387,12 @@ class S3Provider(HttpProvider):
 
     @override
     def _translate(self, error: Exception, operation: str, key: str) -> ProviderError | None:
-        return translate(error, self.uri(key), operation)
+        explained = translate(error, self.uri(key), operation)
+        if explained is not None and (
+            explained.code == SKEWED or _is_bare(explained, HTTPStatus.FORBIDDEN)
+        ):
+            self.note_time(headers_of(error))
+        return explained
 
     @override
     def explain(
@@ -414,11 +419,12 @@ class S3Provider(HttpProvider):
         if isinstance(error, IntegrityError):
             # Damage on the way passes with one more try, damage in the store does not.
             return error.operation in {"get", "put_part"}
-        if error.code == SKEWED:
+        if error.code == SKEWED or (
+            _is_bare(error, HTTPStatus.FORBIDDEN) and self.clock.is_far_off
+        ):
             return self.clock.correct()
-        # A HEAD has no body to hold a code; either cause answers it with a bare 400.
-        bare = error.operation == "head" and error.code is None
-        bare = bare and error.status == HTTPStatus.BAD_REQUEST
+        # Either cause looks like this.
+        bare = _is_bare(error, HTTPStatus.BAD_REQUEST)
         if error.code in MISPLACED or error.status in _REDIRECTS or bare:
             region = self._find_region(error)
             if region not in {None, self.clients.region}:
@@ -449,6 +455,15 @@ class S3Provider(HttpProvider):
 def _headers(answer: Mapping[str, Any]) -> dict[str, str]:
     headers: dict[str, str] = answer["ResponseMetadata"]["HTTPHeaders"]
     return headers
+
+
+def _is_bare(error: ProviderError, status: int) -> bool:
+    """Whether it is the answer to a HEAD, which has no body to hold a code."""
+    return error.operation == "head" and error.code is None and error.status == status
+
+
+def _may_be_skewed(error: ProviderError) -> bool:
+    return error.code == SKEWED or _is_bare(error, HTTPStatus.FORBIDDEN)
 
 
 def _body(data: memoryview) -> ReadableBody | bytes:

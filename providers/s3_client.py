@@ -7,7 +7,6 @@ import functools
 import hashlib
 import io
 import logging
-import re
 import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -19,12 +18,12 @@ from providers.connections import Connection
 from providers.errors import AccessDeniedError, SettingsError
 from providers.s3_access import S3Access, crc32_text
 from providers.s3_errors import NO_CREDENTIALS, translate
+from providers.s3_signing import resigning, scope_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pydantic import SecretStr
 
+    from providers.access import Clock
     from providers.options import S3Options, TransferOptions
 
 __all__ = ["Clients", "ReadableBody", "is_directory", "is_of_amazon", "open_clients"]
@@ -39,9 +38,6 @@ _AMAZON = (
     ".csp.hci.ic.gov", ".api.aws.hci.ic.gov",
 )  # fmt: skip
 """Domains of Amazon's own endpoints. Source: partitions.json of botocore 1.44.8."""
-
-
-_SCOPE = re.compile(r"Credential=.+?/\d{8}/([^/]+)/([^/]+)/aws4_request")
 
 
 def is_of_amazon(endpoint: str) -> bool:
@@ -63,6 +59,7 @@ class Clients:
         bucket: its name.
         options: endpoint, region, credentials.
         transfer: timeouts and the number of connections.
+        clock: signatures go by.
 
     Attributes:
         usual: for most requests.
@@ -71,8 +68,10 @@ class Clients:
         refreshable: whether asking for credentials again may bring others.
     """
 
-    def __init__(self, bucket: str, options: S3Options, transfer: TransferOptions) -> None:
-        self._bucket = bucket
+    def __init__(
+        self, bucket: str, options: S3Options, transfer: TransferOptions, clock: Clock
+    ) -> None:
+        self._bucket, self._clock = bucket, clock
         self._options, self._transfer = options, transfer
         self.refreshable = not (options.anonymous or _has_literal_keys(options))
         self._session = _session(options)
@@ -131,14 +130,13 @@ class Clients:
             BotoCoreError: there are no credentials.
         """
         request = _prepared(self.usual, self._bucket)
-        region, service = _scope(request.headers, self.region)
+        region, service = scope_of(request.headers) or (self.region, "s3")
         parts = urlsplit(request.url)
         bucket_url = f"{parts.scheme}://{parts.netloc}{parts.path.rpartition('/')[0]}"
         address = BucketAddress.at(bucket_url, self._bucket, "bound")
         if self._options.anonymous:
             return S3Access(address, region, service, self.checksums, self.amazon)
-        credentials = self._session.get_credentials()
-        frozen = credentials.get_frozen_credentials()
+        frozen = self._frozen()
         return S3Access(
             address,
             region,
@@ -148,8 +146,11 @@ class Clients:
             frozen.access_key,
             frozen.secret_key,
             frozen.token,
-            _expires_at(credentials),
+            _expires_at(self._session.get_credentials()),
         )
+
+    def _frozen(self) -> Any:
+        return self._session.get_credentials().get_frozen_credentials()
 
     def _client(self, read_timeout_seconds: float) -> Any:
         from botocore import UNSIGNED
@@ -183,6 +184,8 @@ class Clients:
         client.meta.events.register("before-call.s3", _follow_no_bucket)
         client.meta.events.register("before-send.s3", _send_in_pieces)
         client.meta.events.register("before-send.s3", _give_away)
+        if not options.anonymous:
+            client.meta.events.register("before-send.s3", resigning(self._clock, self._frozen))
         if not self.checksums:
             client.meta.events.register("before-sign.s3.DeleteObjects", _sign_with_md5)
         return client
@@ -237,20 +240,14 @@ def _prepared(client: Any, bucket: str) -> Any:
     raise SettingsError("botocore answered a request by itself; remove its plug-ins")
 
 
-def _scope(headers: Mapping[str, Any], region: str) -> tuple[str, str]:
-    """Return region and service that a request is signed for."""
-    found = headers.get("Authorization", "")
-    text = found.decode("ascii") if isinstance(found, bytes) else str(found)
-    match = _SCOPE.search(text)
-    return (match[1], match[2]) if match else (region, "s3")
-
-
 def _expires_at(credentials: Any) -> float | None:
     expiry = getattr(credentials, "_expiry_time", None)
     return None if expiry is None else float(expiry.timestamp())
 
 
-def open_clients(bucket: str, options: S3Options, transfer: TransferOptions) -> Clients:
+def open_clients(
+    bucket: str, options: S3Options, transfer: TransferOptions, clock: Clock
+) -> Clients:
     """Open the clients of a bucket. Sends nothing to it.
 
     Raises:
@@ -259,7 +256,7 @@ def open_clients(bucket: str, options: S3Options, transfer: TransferOptions) -> 
     """
     uri = f"s3://{bucket}/"
     try:
-        return Clients(bucket, options, transfer)
+        return Clients(bucket, options, transfer, clock)
     except (AccessDeniedError, SettingsError) as error:
         raise type(error)(str(error), uri=uri, operation="open") from error.__cause__
     except ValueError as error:

@@ -16,11 +16,11 @@ from providers.errors import (
 from providers.s3_answers import error_of_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from providers.errors import ProviderError
 
-__all__ = ["NO_CREDENTIALS", "told_region", "translate"]
+__all__ = ["NO_CREDENTIALS", "headers_of", "told_region", "translate"]
 
 NO_CREDENTIALS = (
     "there are no credentials: boto3 found none in the options, the environment "
@@ -61,12 +61,17 @@ def _of_answer(error: Any, uri: str, operation: str) -> ProviderError:
     )
 
 
+def headers_of(error: BaseException | None) -> Mapping[str, str]:
+    """Return the headers of the answer that an exception of the client stands for, if any."""
+    response = getattr(error, "response", {})
+    headers: Mapping[str, str] = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return headers
+
+
 def told_region(error: BaseException | None) -> str | None:
     """Return the region of the bucket, if an answer tells it: Amazon in a header, MinIO not."""
-    response = getattr(error, "response", {})
-    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    region: str | None = headers.get("x-amz-bucket-region")
-    return region or response.get("Error", {}).get("Region")
+    region: str | None = getattr(error, "response", {}).get("Error", {}).get("Region")
+    return headers_of(error).get("x-amz-bucket-region") or region
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

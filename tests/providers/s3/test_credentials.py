@@ -15,7 +15,7 @@ import pytest
 from providers.counters import snapshot
 from providers.errors import AccessDeniedError, ProviderError, ServiceError, SettingsError
 from providers.testing.harness import noise
-from tests.providers.s3.stores import made, verbs
+from tests.providers.s3.stores import PART_BYTES, made, verbs
 from tests.servers.environment import s3_environment
 
 if TYPE_CHECKING:
@@ -364,17 +364,22 @@ def test_redirect_without_a_region_raises(strict: Store, strict_front: Front, ve
 # ---- Clock ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(hours=-1)])
-def test_skewed_clock_is_corrected(strict: Store, strict_front: Front, ahead: timedelta) -> None:
-    """Refused for its clock, a read goes by the service's, and so do all that follow."""
-    strict.put("key", b"body")
+def put_off(front: Front, ahead: timedelta) -> None:
+    """Have the service behind a front go by another time, as if it were this machine's fault."""
 
     def is_skewed(request: Request) -> bool:
         there = datetime.now(timezone.utc) + ahead
         return abs(signed_at(request.headers) - there) > timedelta(minutes=15)
 
     date = format_datetime(datetime.now(timezone.utc) + ahead)
-    strict_front.answer(403, {"Date": date}, SKEWED, times=None, when=is_skewed)
+    front.answer(403, {"Date": date}, SKEWED, times=None, when=is_skewed)
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(hours=-1)])
+def test_skewed_clock_is_corrected(strict: Store, strict_front: Front, ahead: timedelta) -> None:
+    """Refused for its clock, a read goes by the service's, and so do all that follow."""
+    strict.put("key", b"body")
+    put_off(strict_front, ahead)
     provider = strict.opened(strict_front.endpoint)
     before = snapshot().refreshes
     assert provider.get("key") == b"body"
@@ -383,6 +388,46 @@ def test_skewed_clock_is_corrected(strict: Store, strict_front: Front, ahead: ti
     assert snapshot().refreshes == before + 1
     ours, theirs = (signed_at(record.headers) for record in strict_front.requests[:2])
     assert abs(theirs - ours - ahead) < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("verb", ["put", "head", "list", "delete", "start"])
+def test_skewed_clock_is_corrected_for_the_sdk(
+    strict: Store, strict_front: Front, verb: str
+) -> None:
+    """What boto3 signs follows the service's clock; a HEAD's refusal tells it by its date alone."""
+    strict.put("key", b"body")
+    put_off(strict_front, timedelta(hours=1))
+    provider = strict.opened(strict_front.endpoint)
+    verbs(provider)[verb]()
+    assert strict_front.requests[0].status == 403
+    assert all(record.status in {200, 204} for record in strict_front.requests[1:])
+
+
+def test_all_verbs_go_by_the_corrected_clock(strict: Store, strict_front: Front) -> None:
+    """One refusal serves all that follows: odd keys, parts, copies, listings and aborts."""
+    strict.put("a b/\u00e9?&=+", b"body")
+    put_off(strict_front, timedelta(hours=-1))
+    provider = strict.opened(strict_front.endpoint)
+    assert [found.key for found in provider.list_objects("a b/")] == ["a b/\u00e9?&=+"]
+    provider.copy("a b/\u00e9?&=+", "copy+of it")
+    with provider.start_multipart("parts/\u00e9", metadata={"note": "two  words"}) as upload:
+        upload.put_part(1, noise(PART_BYTES))
+        upload.put_part(2, b"last")
+        upload.complete()
+    provider.compose(["parts/\u00e9", "copy+of it"], "whole")
+    assert provider.head("whole").size == PART_BYTES + 8
+    provider.delete(["copy+of it", "parts/\u00e9", "tab\tin it"])
+    assert strict.keys() == ["a b/\u00e9?&=+", "whole"]
+    refused = [record for record in strict_front.requests if record.status == 403]
+    assert len(refused) == 1
+
+
+def test_head_that_is_denied_is_no_matter_of_clocks(strict: Store, strict_front: Front) -> None:
+    """A bare refusal by a service whose time is this machine's is sent once."""
+    strict_front.answer(403, {"Date": format_datetime(datetime.now(timezone.utc))}, times=None)
+    with pytest.raises(AccessDeniedError):
+        strict.opened(strict_front.endpoint).head("key")
+    assert len(strict_front.requests) == 1
 
 
 def test_clock_that_cannot_be_corrected_is_told(front: Front, provider: S3Provider) -> None:
