@@ -171,7 +171,9 @@ class AccessSlot(Generic[A]):
         access = self.access
         if access is None or self._refused:
             return float("-inf")
-        return float("inf") if access.expires_at is None else access.expires_at
+        if access.expires_at is None:
+            return float("inf")
+        return access.expires_at - self._clock.offset_seconds
 
     def _renew(self) -> None:
         drops = -1
@@ -194,9 +196,12 @@ class AccessSlot(Generic[A]):
         """Sign with this from now on."""
         renew_at = float("inf")
         if access is not None and access.expires_at is not None:
-            now = time.time()
+            left_seconds = access.expires_at - self._clock()
             share = random.uniform(*_RENEW_BETWEEN)  # noqa: S311 jitter is no secret
-            renew_at = now + (access.expires_at - now) * share
+            # What has expired on arrival is for the service to refuse: asking for each read
+            # would not make it younger, and it may be the clock that is wrong.
+            pause_seconds = left_seconds * share if left_seconds > 0 else _STORM_SECONDS
+            renew_at = time.time() + pause_seconds
         # In this order: others look without the lock.
         self._sign = None if access is None else access.signer(self._clock)
         self.access, self._refused = access, False

@@ -190,6 +190,50 @@ def test_adopted_credentials_are_renewed_like_any(
     assert source.asked == [True]
 
 
+@pytest.mark.parametrize("life_seconds", [0.4, 0.0, -3600.0])
+def test_credentials_that_hardly_live_are_used(time: Time, life_seconds: float) -> None:
+    """Those that arrive all but expired serve, and are not asked for anew for each read."""
+    source = Source(time, life_seconds)
+    slot = AccessSlot(source.find, Clock())
+    assert {used(slot) for _ in range(100)} == {"token 1"}
+    time.now += 1.1
+    assert {used(slot) for _ in range(100)} == {"token 2"}
+    slot.drop()
+    assert {used(slot) for _ in range(100)} == {"token 3"}
+    assert source.asked == [False, True, True]
+
+
+def test_renewal_that_fails_after_a_short_life(time: Time) -> None:
+    """What has expired is not signed with while no other can be had."""
+    source = Source(time, 0.4)
+    slot = AccessSlot(source.find, Clock())
+    used(slot)
+    source.fails = True
+    time.now += 1.1
+    with pytest.raises(UnavailableError):
+        used(slot)
+
+
+@pytest.mark.parametrize("ahead_seconds", [7200.0, -7200.0])
+def test_credentials_age_by_the_corrected_clock(time: Time, ahead_seconds: float) -> None:
+    """Where this machine's clock is known to be off, their end is told by the service's."""
+    clock = Clock()
+    clock.note(time.now + ahead_seconds)
+    clock.correct()
+    source = Source(time)
+    slot = AccessSlot(source.find, clock)
+    ends = time.now + ahead_seconds + LIFE_SECONDS
+    slot.adopt(Token("travelled", ends))
+    time.now += 0.79 * LIFE_SECONDS
+    assert used(slot) == "travelled"
+    time.now += 0.12 * LIFE_SECONDS
+    source.fails = True
+    assert used(slot) == "travelled"
+    time.now += 0.1 * LIFE_SECONDS
+    with pytest.raises(UnavailableError):
+        used(slot)
+
+
 # ---- Failures ------------------------------------------------------------------------------
 
 
