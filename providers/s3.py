@@ -249,7 +249,7 @@ class S3Provider(HttpProvider):
                 Body=_body(data),
                 Metadata=dict(metadata),
                 **storing_arguments(self.options),
-                **clients.digest(data),
+                **clients.checks(data),
                 **_condition(if_absent),
             )
             return _headers(answer)

@@ -21,11 +21,19 @@ if TYPE_CHECKING:
     from providers.addresses import BucketAddress
     from providers.checksums import Checksum
 
-__all__ = ["CRC32_HEADER", "S3Access", "crc32_text", "protected"]
+__all__ = ["CRC32_HEADER", "S3Access", "check_arguments", "crc32_text", "protected"]
 
 CRC32_HEADER = "x-amz-checksum-crc32"
 """Of a body, as a request tells it and the answer does."""
 
+_ALGORITHM_HEADER = "x-amz-sdk-checksum-algorithm"
+_MD5_HEADER = "Content-MD5"
+_ARGUMENTS = {
+    CRC32_HEADER: "ChecksumCRC32",
+    _ALGORITHM_HEADER: "ChecksumAlgorithm",
+    _MD5_HEADER: "ContentMD5",
+}
+"""What boto3 calls these headers."""
 
 _VERIFIED = {"x-amz-checksum-mode": "ENABLED"}
 """Asks for the checksum of the whole object, where there is one."""
@@ -98,20 +106,38 @@ def crc32_text(crc: Checksum) -> str:
     return base64.b64encode(crc.value.to_bytes(4, "big")).decode("ascii")
 
 
+def _checks(data: memoryview, *, checksums: bool, signed: bool) -> dict[str, str]:
+    """Return the headers by which the store checks a body.
+
+    Without Amazon's checksums it is the SHA-256 of the signature that the store checks; what is
+    not signed has an MD5.
+    """
+    if checksums:
+        crc = crc32_text(crc_of("crc32", data))
+        return {CRC32_HEADER: crc, _ALGORITHM_HEADER: "CRC32"}
+    if signed:
+        return {}
+    digest = hashlib.md5(data, usedforsecurity=False).digest()
+    return {_MD5_HEADER: base64.b64encode(digest).decode("ascii")}
+
+
+def check_arguments(data: memoryview, *, checksums: bool, signed: bool) -> dict[str, str]:
+    """Return the arguments of boto3 by which the store checks a body.
+
+    The CRC is told, for botocore would put one behind the body and send both ``aws-chunked``.
+    """
+    checks = _checks(data, checksums=checksums, signed=signed)
+    return {_ARGUMENTS[name]: value for name, value in checks.items()}
+
+
 def protected(data: memoryview, access: S3Access) -> tuple[dict[str, str], str | None]:
     """Return the headers by which the store checks a body, and the hash that is signed.
 
-    Where Amazon's checksums are sent, TLS and a CRC protect it: hashing it costs more. Without,
-    it is the SHA-256 of the signature that the store checks; what is not signed has an MD5.
+    Where Amazon's checksums are sent, TLS and a CRC protect it: hashing it costs more.
     """
-    headers = {}
-    if access.checksums:
-        headers[CRC32_HEADER] = crc32_text(crc_of("crc32", data))
-        headers["x-amz-sdk-checksum-algorithm"] = "CRC32"
-    if access.access_key_id is None:
-        digest = hashlib.md5(data, usedforsecurity=False).digest()
-        return headers or {"Content-MD5": base64.b64encode(digest).decode("ascii")}, None
+    signed = access.access_key_id is not None
+    headers = _checks(data, checksums=access.checksums, signed=signed)
     encrypted = access.address.origin.startswith("https:")
-    if access.checksums and access.amazon and encrypted:
+    if not signed or (access.checksums and access.amazon and encrypted):
         return headers, None
     return headers, hashlib.sha256(data).hexdigest()

@@ -13,10 +13,9 @@ from urllib.parse import urlsplit
 
 from providers.addresses import BucketAddress
 from providers.bodies import Body
-from providers.checksums import crc_of
 from providers.connections import Connection
 from providers.errors import AccessDeniedError, SettingsError
-from providers.s3_access import S3Access, crc32_text
+from providers.s3_access import S3Access, check_arguments
 from providers.s3_errors import NO_CREDENTIALS, translate
 from providers.s3_signing import resigning, scope_of
 
@@ -111,17 +110,10 @@ class Clients:
         wanted = self._options.checksums
         return self.amazon if wanted is None else wanted
 
-    def digest(self, data: memoryview) -> dict[str, str]:
-        """Return the arguments by which the store checks a body.
-
-        The CRC goes into a header of its own, for botocore would put it behind the body and
-        send both ``aws-chunked``. Without checksums it is the SHA-256 of the signature that
-        the store checks; only what is not signed needs an MD5.
-        """
-        if self.checksums:
-            crc = crc32_text(crc_of("crc32", data))
-            return {"ChecksumAlgorithm": "CRC32", "ChecksumCRC32": crc}
-        return {"ContentMD5": _md5(data)} if self._options.anonymous else {}
+    def checks(self, data: memoryview) -> dict[str, str]:
+        """Return the arguments by which the store checks a body."""
+        signed = not self._options.anonymous
+        return check_arguments(data, checksums=self.checksums, signed=signed)
 
     def access(self) -> S3Access:
         """Return address and credentials of the bucket, as botocore itself would use them now.
@@ -392,12 +384,5 @@ def _sign_with_md5(request: Any, **_: Any) -> None:
     for name in [n for n in request.headers if n.lower().startswith("x-amz-checksum-")]:
         del request.headers[name]
     del request.headers["x-amz-sdk-checksum-algorithm"]
-    request.headers["Content-MD5"] = _md5(request.body)
-
-
-def _md5(data: Any) -> str:
-    return _base64(hashlib.md5(data, usedforsecurity=False).digest())
-
-
-def _base64(digest: bytes) -> str:
-    return base64.b64encode(digest).decode()
+    digest = hashlib.md5(request.body, usedforsecurity=False).digest()
+    request.headers["Content-MD5"] = base64.b64encode(digest).decode()

@@ -61,12 +61,12 @@ class S3Upload(MultipartUpload):
     def _put_part(self, number: int, data: memoryview) -> Receipt:
         if self._s3.access.get() is None:
             clients = self._s3.clients
-            digest = clients.digest(data)
+            checks = clients.checks(data)
             answer = clients.usual.upload_part(
-                **self._names, PartNumber=number, Body=ReadableBody(data), **digest
+                **self._names, PartNumber=number, Body=ReadableBody(data), **checks
             )
             told = self._s3.confirmed(answer, self.key, "put_part", answer)
-            return self._receipt(number, told, digest.get("ChecksumCRC32"))
+            return self._receipt(number, told, checks.get("ChecksumCRC32"))
         query = encode_query({"partNumber": str(number), "uploadId": self._names["UploadId"]})
         sent, headers = self._s3.send_checked("put_part", self.key, {}, data, query)
         if not headers.get("ETag"):
