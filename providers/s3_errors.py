@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from providers.errors import (
@@ -46,9 +47,19 @@ def translate(error: BaseException, uri: str, operation: str) -> ProviderError |
         root = str(causes[-1]) or type(causes[-1]).__name__
         told = str(error) if root in str(error) else f"{error} ({root})"
         return kind(f"{what}: {told}", uri=uri, operation=operation)
+    if _is_of_expired_credentials(error):
+        what = f"boto3 could not get credentials: {error} Is this machine's clock right?"
+        return AccessDeniedError(what, uri=uri, operation=operation)
     if isinstance(error, ResponseParserError | ValueError):
         return ServiceError(f"the answer is not one of S3's: {error}", uri=uri, operation=operation)
     return None
+
+
+def _is_of_expired_credentials(error: BaseException) -> bool:
+    """Whether botocore was given ones that had expired, for which it has no class."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    origin = frames[-1].f_globals.get("__name__") if frames else ""
+    return isinstance(error, RuntimeError) and origin == "botocore.credentials"
 
 
 def _of_answer(error: Any, uri: str, operation: str) -> ProviderError:

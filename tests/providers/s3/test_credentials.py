@@ -361,6 +361,29 @@ def test_redirect_without_a_region_raises(strict: Store, strict_front: Front, ve
     assert len(strict_front.requests) == 2
 
 
+@pytest.mark.parametrize("verb", ["get", "list"])
+def test_credentials_that_arrive_expired_are_told(
+    store: Store, front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """What boto3 refuses to sign with is an error of ours, which names the likely cause."""
+    document = {
+        "Version": 1,
+        "AccessKeyId": "id",
+        "SecretAccessKey": "secret",
+        "SessionToken": "token",
+        "Expiration": "2026-01-01T00:00:00Z",
+    }
+    (tmp_path / "document").write_text(json.dumps(document))
+    (tmp_path / "config").write_text(
+        f"[default]\ncredential_process = cat {tmp_path / 'document'}\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    provider = made(store.bucket, endpoint=front.endpoint, region=store.server.region)
+    with pytest.raises(AccessDeniedError, match=r"s3://.*still expired.*clock"):
+        verbs(provider)[verb]()
+    assert front.requests == ()
+
+
 # ---- Clock ---------------------------------------------------------------------------------
 
 
