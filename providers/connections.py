@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import ssl
 import urllib.request
+import warnings
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "choose_ca"]
 
+_log = logging.getLogger(__name__)
+
 _SDK_VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "s3": ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"),
@@ -30,6 +35,9 @@ _SDK_VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 requests' ``Session.merge_environment_settings``, read 2026-12-01."""
 
 _VARIABLES = ("SSL_CERT_FILE", "CURL_CA_BUNDLE")
+
+_unverified: set[str] = set()
+"""Hosts that the log has said are not verified."""
 
 _SYSTEM_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -95,6 +103,23 @@ class Connection:
         if self.client_certificate and self.client_key:
             return self.client_certificate, self.client_key
         return self.client_certificate
+
+    def tell_unverified(self, endpoint: str) -> None:
+        """Log once that an endpoint is not verified, in place of urllib3's warning each time."""
+        place = urlsplit(endpoint)
+        if self.verify_tls or place.scheme != "https":
+            return
+        import urllib3.exceptions  # noqa: PLC0415 comes with the SDKs, whose clients ask for this
+
+        host = rf"([^']+\.)?{re.escape(place.hostname or '')}'"
+        warnings.filterwarnings(
+            "ignore",
+            f"Unverified HTTPS request is being made to host '{host}",
+            urllib3.exceptions.InsecureRequestWarning,
+        )
+        if place.netloc not in _unverified:
+            _unverified.add(place.netloc)
+            _log.warning("verify_tls=False: nobody checks whether %s is who it says", place.netloc)
 
     def trust(self, context: ssl.SSLContext) -> None:
         """Make a context of Python's trust and show what this connection does."""

@@ -248,6 +248,7 @@ def open_client(
     session.trust_env = False
     session.proxies = connection.proxies(endpoint)
     session.verify, session.cert = connection.trusted, connection.shown
+    connection.tell_unverified(endpoint)
     return GCSClient(credentials, token_request, session, endpoint, transfer, options.project)
 
 

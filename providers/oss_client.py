@@ -196,6 +196,7 @@ def open_client(
     session.session.trust_env = False
     session.session.proxies = connection.proxies(options.endpoint or "")
     session.session.verify, session.session.cert = connection.trusted, connection.shown
+    connection.tell_unverified(options.endpoint or "")
     # A redirect would carry the security token to another host.
     session.session.max_redirects = 0
 

@@ -85,6 +85,7 @@ class Clients:
             self.endpoint = self.usual.meta.endpoint_url
             if (self.amazon, self._proxies) != told:
                 self.usual = self._client(transfer.first_byte_timeout_seconds)
+        self._connection.tell_unverified(self.endpoint)
         self.region: str = self.usual.meta.region_name
 
     @property

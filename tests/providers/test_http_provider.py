@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from urllib3.exceptions import InsecureRequestWarning
 
+from providers.connections import Connection, choose_ca
 from providers.errors import AccessDeniedError, ProviderError, SettingsError, UnavailableError
 from providers.retry import without_waiting
 from tests.fakes.front import Front
@@ -209,11 +212,27 @@ def test_ca_file_of_the_environment(
         use(cloud.open(gate.endpoint))
 
 
-@pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
-def test_option_verify_tls(cloud: Cloud, certificate: Path, other: Path) -> None:
-    """False trusts anybody, in all clients."""
+def test_option_verify_tls(
+    cloud: Cloud, certificate: Path, other: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """False trusts anybody, in all clients, and is logged once instead of with each request."""
     with TLSGate(cloud.endpoint, certificate) as gate:
-        use(cloud.open(gate.endpoint, ca_file=str(other), verify_tls=False))
+        for _ in range(2):
+            use(cloud.open(gate.endpoint, ca_file=str(other), verify_tls=False))
+        told = [record for record in caplog.records if "verify_tls" in record.getMessage()]
+        assert [record.levelname for record in told] == ["WARNING"]
+        assert gate.endpoint.partition("//")[2] in told[0].getMessage()
+
+
+def test_other_hosts_are_warned_of_still() -> None:
+    """What requests and urllib3 say of the program's own unverified requests stays."""
+    connection = Connection(choose_ca("s3"), verify_tls=False)
+    connection.tell_unverified("https://store.invalid:9000")
+    text = "Unverified HTTPS request is being made to host '{}'. Adding"
+    warnings.warn(text.format("bucket.store.invalid"), InsecureRequestWarning, stacklevel=1)
+    for host in ("else.invalid", "store.invalid.else.invalid"):
+        with pytest.warns(InsecureRequestWarning):
+            warnings.warn(text.format(host), InsecureRequestWarning, stacklevel=1)
 
 
 def test_options_client_certificate_and_key(
