@@ -89,7 +89,7 @@ class OSSProvider(HttpProvider):
                 self.options,
                 self.transfer,
                 self.connection,
-                self._current_access(),
+                self._current_access,
                 self.clock,
             )
         )

@@ -172,7 +172,7 @@ def open_client(
     options: OSSOptions,
     transfer: TransferOptions,
     connection: Connection,
-    access: OSSAccess,
+    find: Callable[[], OSSAccess],
     clock: Clock,
 ) -> OSSClient:
     """Make the client of a bucket, with resolved options. Sends nothing.
@@ -182,13 +182,14 @@ def open_client(
         options: resolved ones.
         transfer: timeouts and the number of connections.
         connection: how the store is reached.
-        access: what reads are signed with, and all else.
+        find: returns what reads are signed with, and all else.
         clock: signatures go by.
 
     Raises:
         SettingsError: oss2 is not installed.
     """
     oss2 = _load()
+    access = find()
     signed = access.signed(clock)
     auth = oss2.AnonymousAuth() if signed is None else _Auth(signed)
     session = oss2.Session(pool_size=transfer.max_connections)
