@@ -42,6 +42,8 @@ class Transfer(Reception[W]):
         sent: when the current one was, on the stream's clock.
         sent_at: the same on the wall's.
         failures: those that counted; None: none so far.
+        owes: whether the next attempt is one that the budget of retries pays for.
+        paid: whether the current one was.
         result: body or error, once there is one.
         most_seen: the most bytes of the result that were ever here.
         progressed: when bytes last came, on the stream's clock.
@@ -51,6 +53,7 @@ class Transfer(Reception[W]):
     epoch = attempt = most_seen = 0
     sent_at = 0.0
     failures: Failures | None = None
+    owes = paid = False
     result: Pieces | ProviderError | None = None
     _lines: Sequence[str] = ()
 

@@ -167,7 +167,8 @@ class _Stream(SettlingStream[W]):
             seconds = min(seconds, _RECHECK_SECONDS)
         if self._retries and len(self._active) < self._options.max_in_flight:
             due = self._retries[0][0] - began
-            seconds = min(seconds, max(due, _RECHECK_SECONDS) if self._blocked else max(due, 0.0))
+            later = self._blocked or self._unpaid
+            seconds = min(seconds, max(due, _RECHECK_SECONDS if later else 0.0))
         if not self._active:
             time.sleep(seconds)
             return

@@ -2,7 +2,8 @@
 
 Concurrency grows by one for each round of successes and halves when the service pushes back
 or stays silent. Retries are paid from a budget that successes fill, so that an outage never
-turns into a storm. Whatever the limits, each stream may have one request under way: two
+turns into a storm; one that succeeds gets its price back, so that the end of an outage is not
+the beginning of a long wait. Whatever the limits, each stream may have one request under way: two
 streams in one thread cannot wait for each other.
 """
 
@@ -60,19 +61,20 @@ class Pace:
         with _lock:
             self.in_flight -= 1
 
-    def succeed(self, size_bytes: int, seconds: float | None) -> None:
+    def succeed(self, size_bytes: int, seconds: float | None, *, paid: bool) -> None:
         """Give a place back after a success.
 
         Args:
             size_bytes: of the body.
             seconds: that the last attempt took; None: that tells nothing.
+            paid: whether it was a retry out of the budget.
         """
         with _lock:
             if seconds is not None:
                 self.demand.learn(size_bytes, seconds, self.in_flight)
             self.in_flight -= 1
             self.limit += 1 / self.limit
-            self._savings = min(_MOST_SAVED, self._savings + _EARNED)
+            self._savings = min(_MOST_SAVED, self._savings + _EARNED + paid)
 
     def push_back(self, epoch: int) -> None:
         """Halve the concurrency, unless it was halved since the request was sent."""
@@ -81,14 +83,17 @@ class Pace:
                 self.epoch += 1
                 self.limit = max(1.0, min(self.limit, self.in_flight) / 2)
 
-    def pay_retry(self) -> float:
-        """Take one retry from the budget; return the seconds until it is covered."""
+    def pay_retry(self) -> bool:
+        """Take one retry from the budget, if there is one."""
         with _lock:
             now = time.monotonic()
             earned = (now - self._filled_at) * _EARNED_PER_SECOND
-            self._savings = min(_MOST_SAVED, self._savings + earned) - 1
+            self._savings = min(_MOST_SAVED, self._savings + earned)
             self._filled_at = now
-            return max(0.0, -self._savings / _EARNED_PER_SECOND)
+            if self._savings < 1:
+                return False
+            self._savings -= 1
+            return True
 
 
 class Bytes:

@@ -19,7 +19,15 @@ from providers.errors import ProviderError, ThrottledError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Attempt", "Failures", "RetryPolicy", "on_retry", "stopping_at", "without_waiting"]
+__all__ = [
+    "Attempt",
+    "Failures",
+    "RetryPolicy",
+    "on_retry",
+    "pauses",
+    "stopping_at",
+    "without_waiting",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +71,11 @@ def without_waiting() -> Iterator[None]:
         yield
     finally:
         _waiting = before
+
+
+def pauses() -> bool:
+    """Whether anything waits before it is tried again."""
+    return _waiting
 
 
 @contextlib.contextmanager
@@ -157,15 +170,12 @@ class Failures:
     causes: list[Attempt] = field(default_factory=list)
     recovered: bool = False
 
-    def pause_after(
-        self, error: ProviderError, elapsed_seconds: float, least_seconds: float = 0.0
-    ) -> float:
+    def pause_after(self, error: ProviderError, elapsed_seconds: float) -> float:
         """Return how long to wait before the next attempt.
 
         Args:
             error: what the last attempt ended with.
             elapsed_seconds: since the operation began.
-            least_seconds: a pause that the caller needs, for the sake of a retry budget say.
 
         Raises:
             ProviderError: there is no next attempt; the message tells all causes.
@@ -179,7 +189,7 @@ class Failures:
             finally:
                 del error  # Its traceback holds this frame.
         policy, number = self.policy, len(self.causes) + 1
-        pause = max(policy.pause_seconds(number - 1, error), least_seconds)
+        pause = policy.pause_seconds(number - 1, error)
         exhausted = (
             number >= policy.max_attempts or elapsed_seconds + pause > policy.give_up_after_seconds
         )

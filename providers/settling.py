@@ -13,7 +13,7 @@ from typing_extensions import override
 from providers import tracing
 from providers.errors import ProviderError, ThrottledError, TimedOutError
 from providers.gets import W, size_of
-from providers.retry import Failures, RetryPolicy
+from providers.retry import Failures, RetryPolicy, pauses
 from providers.starting import StartingStream
 from providers.watching import trace_attempt
 from providers.whole import Finisher
@@ -106,7 +106,8 @@ class SettlingStream(StartingStream[W]):
             seconds = now - transfer.sent_at
             away = self.suspended - (transfer.sent_at - transfer.sent)
             # Where the consumer was away meanwhile, it tells nothing.
-            pace.succeed(size, seconds if away < seconds * _HARDLY else None)
+            taken = seconds if away < seconds * _HARDLY else None
+            pace.succeed(size, taken, paid=transfer.paid)
             transfer.pace = None
             self._places -= 1
         self._settle(transfer, body, size)
@@ -149,9 +150,9 @@ class SettlingStream(StartingStream[W]):
         pushed = pace is not None and _pushes_back(error)
         if pushed and pace is not None:
             pace.push_back(transfer.epoch)
-        least = pace.pay_retry() if pace is not None and error.retryable else 0.0
+        transfer.owes = error.retryable and pauses()
         try:
-            pause = failures.pause_after(error, self.clock() - transfer.began, least)
+            pause = failures.pause_after(error, self.clock() - transfer.began)
         except ProviderError as final:
             self._give_up(transfer, final)
             return

@@ -56,7 +56,7 @@ class StartingStream(HedgedStream[W]):
         self._unsized: set[Transfer[W]] = set()
         self._retries: list[tuple[float, int, Transfer[W]]] = []
         self._places = 0
-        self._blocked = False
+        self._blocked = self._unpaid = False
         self._hedges: Hedges[W] | None = Hedges() if options.hedge else None
         self._counts = nothing_counted()
 
@@ -68,7 +68,7 @@ class StartingStream(HedgedStream[W]):
 
     def _fill(self) -> None:
         """Start what is due and what the limits allow."""
-        self._blocked = False
+        self._blocked = self._unpaid = False
         if self._retries:
             self._start_due()
         room = min(
@@ -89,17 +89,35 @@ class StartingStream(HedgedStream[W]):
             self._start(transfer)
 
     def _start_due(self) -> None:
-        now = time.monotonic()
+        """Send again what is due and paid for."""
+        now, waiting = time.monotonic(), []
         while (
-            self._retries and self._retries[0][0] <= now and len(self._active) < self._max_in_flight
+            not self._blocked
+            and self._retries
+            and self._retries[0][0] <= now
+            and len(self._active) < self._max_in_flight
         ):
-            transfer = self._retries[0][2]
+            entry = heapq.heappop(self._retries)
+            if self._may_retry(entry[2]):
+                self._start(entry[2])
+            else:
+                waiting.append(entry)
+        for entry in waiting:
+            heapq.heappush(self._retries, entry)
+
+    def _may_retry(self, transfer: Transfer[W]) -> bool:
+        """Take a place for a retry, unless it has kept its own, and its price."""
+        place = transfer.pace or self._enter(transfer.get.provider)
+        if place is None:
+            return False
+        if transfer.owes and not place.pay_retry():
+            self._unpaid = True
             if transfer.pace is None:
-                transfer.pace = self._enter(transfer.get.provider)
-                if transfer.pace is None:
-                    return
-            heapq.heappop(self._retries)
-            self._start(transfer)
+                self._give_place(place)
+            return False
+        transfer.pace = place
+        transfer.paid, transfer.owes = transfer.owes, False
+        return True
 
     def _admit(self, get: W) -> Transfer[W] | None:
         """Make a transfer if there is a place for it and for its bytes."""

@@ -2,17 +2,26 @@
 
 import math
 from collections.abc import Iterator
+from itertools import takewhile
 from types import SimpleNamespace
 
 import pytest
 
 import providers.pacing
+import providers.settling
 from providers.http import fetch
 from providers.pacing import Pace, pace_of
-from providers.retry import Attempt, on_retry, without_waiting
+from providers.retry import without_waiting
 from tests.fakes.plane_crowds import Crowd, RateLimit
 from tests.fakes.plane_provider import PlaneProvider, Read, plane, read_all, steady
-from tests.fakes.plane_server import Fault, PlaneServer, answer, reset_at_once, stall_after
+from tests.fakes.plane_server import (
+    Exchange,
+    Fault,
+    PlaneServer,
+    answer,
+    reset_at_once,
+    stall_after,
+)
 
 BODY = b"x" * 100
 
@@ -106,21 +115,27 @@ def test_a_place_is_given_back_whatever_happens() -> None:
 
 
 def test_retries_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred retries are free, then five successes or a tenth of a second pay for one."""
+    """A hundred retries are free, then a tenth of a second, or five successes, pay for one."""
     now = 1000.0
     monkeypatch.setattr(providers.pacing, "time", SimpleNamespace(monotonic=lambda: now))
     pace = Pace()
-    assert [pace.pay_retry() for _ in range(100)] == [0.0] * 100
-    assert [round(pace.pay_retry(), 6) for _ in range(3)] == [0.1, 0.2, 0.3]
+
+    def retries() -> int:
+        return sum(1 for _ in takewhile(bool, iter(pace.pay_retry, None)))
+
+    assert (retries(), retries()) == (100, 0)
     now += 0.31
-    for _ in range(5):
+    assert retries() == 3
+    for _ in range(6):
         pace.enter(1, always=True)
-        pace.succeed(100, 0.1)
-    assert pace.pay_retry() == 0.0
-    assert round(pace.pay_retry(), 2) == 0.09
+        pace.succeed(100, 0.1, paid=False)
+    assert retries() == 1
     now += 1e6
-    assert [pace.pay_retry() for _ in range(100)] == [0.0] * 100
-    assert pace.pay_retry() > 0
+    assert retries() == 100
+    for _ in range(4):
+        pace.enter(1, always=True)
+        pace.succeed(100, 0.1, paid=True)
+    assert retries() == 4
 
 
 def test_a_server_with_a_rate_limit_is_not_stormed(server: PlaneServer) -> None:
@@ -159,19 +174,33 @@ def test_concurrency_recovers_when_the_limit_is_gone(server: PlaneServer) -> Non
 
 
 def test_an_outage_is_not_stormed(server: PlaneServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nothing succeeds, each retry past the budget waits a tenth of a second longer."""
-    monkeypatch.setattr(providers.pacing, "time", SimpleNamespace(monotonic=lambda: 1000.0))
-    server.fault(answer(500), times=150)
-    provider = PlaneProvider(server.endpoint)
-    attempts: list[Attempt] = []
-    unsubscribe = on_retry(attempts.append)
-    try:
-        with without_waiting():
-            transfer = steady(max_in_flight=16, max_attempts=1000)
-            assert read_all([Read(provider, "a")] * 16, transfer) == [BODY] * 16
-    finally:
-        unsubscribe()
-    assert len(attempts) == 150
-    # What the successes meanwhile have earned is at most three retries.
-    late = [attempt.waited_seconds for attempt in attempts[100:]]
-    assert all(waited >= (place - 3) / 10 for place, waited in enumerate(late, 1))
+    """Past the budget ten retries a second are sent; one that succeeds lets another follow."""
+    clock = Ticking()
+    monkeypatch.setattr(providers.pacing, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(providers.settling, "pauses", lambda: True)
+    ended: list[float] = []
+
+    def refuse(exchange: Exchange) -> None:
+        ended[:] = [clock.now]
+        answer(500)(exchange)
+
+    server.fault(refuse, times=150)
+    provider, begun = PlaneProvider(server.endpoint), clock.now
+    with without_waiting():
+        transfer = steady(max_in_flight=16, max_attempts=1000)
+        assert read_all([Read(provider, "a")] * 16, transfer) == [BODY] * 16
+    # Sixteen came first, a hundred retries were saved up; the other refusals took their time.
+    assert ended[0] - begun >= (150 - 16 - 100) / 10 - 0.2
+    assert clock.now - ended[0] < 1
+
+
+class Ticking:
+    """A clock that goes on by a hundredth of a second whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        """Tell the time."""
+        self.now += 0.01
+        return self.now
