@@ -142,6 +142,9 @@ def test_a_stream_that_is_given_up_leaves_no_thread(bucket: Provider) -> None:
         assert sample == b"0"
         break
     for thread in set(threading.enumerate()) - before:
+        # A pool's thread may be about to start.
+        while thread.ident is None:
+            pass
         thread.join(_PATIENCE_SECONDS)
         assert not thread.is_alive()
     assert len(gets(faulty)) <= 32
