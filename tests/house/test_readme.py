@@ -53,7 +53,9 @@ def test_snippets_of_a_page(page: str, environment: Mapping[str, str]) -> None:
         r"^```python\n(.*?)^```", (_ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL
     )
     assert blocks
-    _python(["-W", "error", "-c", "\n".join(blocks)], environment)
+    # Torch says of one process that it is one.
+    warnings = ["-W", "error", "-W", "ignore:torch.distributed is disabled"]
+    _python([*warnings, "-c", "\n".join(blocks)], environment)
 
 
 def _python(arguments: list[str], environment: Mapping[str, str]) -> str:
